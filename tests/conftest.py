@@ -1,4 +1,4 @@
-"""For all tests: how long property tests search, and the databases that they run on."""
+"""Fixtures and settings of all tests: the profile of Hypothesis and the databases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.databases import Lend
 from romancy.core import asyncio_patches
 from romancy.testing import TestEnvironment
 
-# Before its first import: its bare asserts are to tell what they compared.
+# Before the first import of the module, so that its plain asserts show what they compare.
 pytest.register_assert_rewrite("tests.store.conformance")
 
 settings.register_profile("romancy", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -22,15 +22,15 @@ settings.load_profile("romancy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests that run on every kind of database can be chosen: `-m databases`, or `-m "not databases"`."""
+    """Register the marker `databases`: `-m databases`, or `-m "not databases"`."""
     config.addinivalue_line("markers", "databases: runs once for each kind of database")
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        if signal.getsignal(number) is signal.SIG_IGN:  # in the background: what tests start would not hear them either
+        if signal.getsignal(number) is signal.SIG_IGN:  # in a background shell; child processes would inherit it
             signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them; what kills processes and watches the clock is run by one process, one after another."""
+    """Mark tests that run on every database, and run all tests that kill processes in one worker of pytest-xdist."""
     for item in items:
         if item.get_closest_marker("chaos"):
             item.add_marker(pytest.mark.xdist_group("chaos"))
@@ -40,13 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _patched() -> None:
-    """As in a process whose first App has started: for good, whatever the order of the tests."""
+    """Patch asyncio, as the first App of a process does, so that the order of the tests does not matter."""
     asyncio_patches.install()
 
 
 @pytest.fixture(params=databases.names())
 def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lend]:
-    """Addresses of empty databases, each time another; the test runs once for each kind."""
+    """Lends a new empty database with each call; the test runs once for each kind."""
     with databases.lending(request.param, tmp_path) as lend:
         yield lend
 
@@ -59,24 +59,24 @@ def database(new_database: Lend) -> str:
 
 @pytest.fixture
 def bare_database(new_database: Lend) -> str:
-    """The address of a database without our tables; the test runs once for each kind."""
+    """The address of a database without tables of romancy; the test runs once for each kind."""
     return new_database(bare=True)
 
 
 @pytest.fixture
 def everywhere(new_database: Lend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test's environments that name no database are on each kind in turn."""
+    """Test environments without an explicit database run on each kind in turn."""
     monkeypatch.setattr(TestEnvironment, "_own_database", lambda _: new_database())
 
 
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[str]:
-    """The address of an empty database on PostgreSQL, for tests that are about that."""
+    """The address of an empty PostgreSQL database, for tests of PostgreSQL."""
     with databases.lending("postgres", tmp_path) as lend:
         yield lend()
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """The path of a SQLite file that does not exist yet, for tests that are about SQLite."""
+    """The path of a SQLite file that does not exist yet, for tests of SQLite."""
     return str(tmp_path / "romancy.db")

@@ -1,10 +1,10 @@
-"""The databases that tests run on: every kind there is, and an empty one for each test.
+"""The databases that tests run on: every kind that is available, and an empty one for each test.
 
-A new kind of database is one more line in `KINDS`. `ROMANCY_TEST_DATABASES=sqlite,postgres` names those to run on; without
-it, all but `pgbouncer`, which is PostgreSQL with a pooler in between: only the integration tests are run on it every time.
+A new kind of database is one more entry in `KINDS`. `ROMANCY_TEST_DATABASES=sqlite,postgres` selects kinds. By default all
+run but `pgbouncer`, PostgreSQL behind a pooler, which only a few tests use every time.
 
-Servers keep the databases they have lent, for the next test: deleting the rows takes 1 ms. (Truncating the tables took
-12 ms, a copy of a template 26.)
+A database on a server is used again by the next test: deleting the rows takes 1 ms. (Truncating the tables took 12 ms, a
+copy of a template 26 ms.)
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ import pytest
 from tests import mariadb, servers
 
 T = TypeVar("T")
-_PATIENCE = 5.0
-"""Seconds after which a connection that a test has left open is no longer about to close."""
+_CLOSE_TIMEOUT = 5.0
+"""Seconds to wait for connections that a test is still closing."""
 
 
 class Kind(Protocol):
     """A kind of database. Its functions may be called anywhere, also while an event loop runs."""
 
     def missing(self) -> str | None:
-        """Why there is none of this kind here; None if there is."""
+        """Why this kind is not available here; None if it is."""
         ...
 
     def lend(self, folder: Path, *, bare: bool = False) -> str:
-        """The address of an empty database; bare: without our tables. What needs a file may put it into the folder."""
+        """The address of an empty database, with `bare` without tables of romancy. A file is created in the folder."""
         ...
 
     def take_back(self, address: str) -> None:
-        """A test is done with a database. Raises if it has left a connection open."""
+        """Take a database back after a test. Raises if the test has left a connection open."""
         ...
 
     def empty(self, address: str) -> None:
-        """Delete every row of ours."""
+        """Delete all rows of romancy's tables."""
         ...
 
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
-        """Run a statement, beside the store; what it selects."""
+        """Run a statement without the store; returns the rows it selects."""
         ...
 
 
 class Lend(Protocol):
-    """Gives out the addresses of empty databases."""
+    """Lends empty databases."""
 
     def __call__(self, *, bare: bool = False) -> str:
-        """Another one; bare: without our tables."""
+        """The address of another empty database, with `bare` without tables of romancy."""
         ...
 
 
@@ -66,13 +66,13 @@ _KEPT = ("romancy_migrations", "sqlite_sequence")
 
 
 class Files:
-    """SQLite: a file."""
+    """SQLite files."""
 
     def __init__(self) -> None:
         self._number = count(1)
 
     def missing(self) -> str | None:
-        """It is always there."""
+        """Always None: SQLite is part of Python."""
         return None
 
     def lend(self, folder: Path, *, bare: bool = False) -> str:
@@ -80,10 +80,10 @@ class Files:
         return str(folder / f"romancy-{next(self._number)}.db")
 
     def take_back(self, address: str) -> None:
-        """The folder is the test's."""
+        """Nothing to do: the folder belongs to the test."""
 
     def empty(self, address: str) -> None:
-        """Delete every row."""
+        """Delete all rows."""
         with closing(sqlite3.connect(address, isolation_level=None, timeout=30)) as connection:
             names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             connection.executescript(
@@ -91,20 +91,20 @@ class Files:
             )
 
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
-        """Run a statement on a connection of its own."""
+        """Run a statement on a separate connection."""
         with closing(sqlite3.connect(address, isolation_level=None, timeout=30)) as connection:
             return connection.execute(query).fetchall()
 
 
-class Line(Protocol):
-    """A connection to a server, kept for the tests themselves."""
+class Connection(Protocol):
+    """A connection to a server that the tests themselves use."""
 
     async def run(self, query: str) -> list[tuple[Any, ...]]:
-        """What a statement selects."""
+        """The rows that a statement selects."""
         ...
 
     async def run_all(self, statements: str) -> None:
-        """Run several."""
+        """Run several statements."""
         ...
 
     async def close(self) -> None:
@@ -113,51 +113,51 @@ class Line(Protocol):
 
 
 class Server(Protocol):
-    """What is to be known of a kind of server."""
+    """The differences between the kinds of servers."""
 
     others: str
-    """Selects the other connections to a database that somebody uses."""
+    """A query that selects the other connections to the database."""
     how_to_empty: str
-    """Selects the statements that empty a database. Tables that are not romancy's were made by a test."""
+    """A query that selects the statements that empty a database. Tables that are not romancy's were created by a test."""
 
     def missing(self) -> str | None:
-        """Why there is none here; None if there is."""
+        """Why the server is not available; None if it is."""
         ...
 
     def new(self) -> str:
-        """A new database on it."""
+        """Create a database; returns its address."""
         ...
 
-    async def connect(self, address: str) -> Line:
-        """A connection to one of its databases."""
+    async def connect(self, address: str) -> Connection:
+        """Connect to one of its databases."""
         ...
 
 
 class Databases:
-    """Databases on a server, used again and again."""
+    """Databases on a server, which are used again."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._free: list[str] = []
         self._bare: set[str] = set()
-        self._lines: dict[str, Line] = {}
+        self._connections: dict[str, Connection] = {}
 
     def missing(self) -> str | None:
-        """Whether the server starts."""
+        """Why the server is not available; None if it is."""
         return self._server.missing()
 
     def lend(self, folder: Path, *, bare: bool = False) -> str:
-        """One that is free, or a new one."""
+        """A free database, or a new one."""
         if self._free and not bare:
             return self._free.pop()
-        address = _elsewhere(asyncio.to_thread(self._server.new))
+        address = _run_on_loop(asyncio.to_thread(self._server.new))
         if bare:
             self._bare.add(address)
         return address
 
     def take_back(self, address: str) -> None:
-        """Empty it for the next test. One that is still used is given up, and bare ones are: who knows what is in there."""
-        left = _elsewhere(self._left_open(address))
+        """Empty a database for the next test. Databases that are still in use and bare ones are not used again."""
+        left = _run_on_loop(self._left_open(address))
         if left:
             raise AssertionError(f"The test left connections open: {left}")
         if address not in self._bare:
@@ -165,38 +165,38 @@ class Databases:
             self._free.append(address)
 
     def empty(self, address: str) -> None:
-        """Delete everything."""
-        _elsewhere(self._empty(address))
+        """Delete all rows."""
+        _run_on_loop(self._empty(address))
 
     def execute(self, address: str, query: str) -> list[tuple[Any, ...]]:
-        """Run a statement on a connection of the tests' own."""
-        return _elsewhere(self._run(address, query))
+        """Run a statement on the tests' own connection."""
+        return _run_on_loop(self._run(address, query))
 
-    async def _line(self, address: str) -> Line:
-        if address not in self._lines:
-            self._lines[address] = line = await self._server.connect(address)
-            _AT_THE_END.append(line.close)
-        return self._lines[address]
+    async def _connection(self, address: str) -> Connection:
+        if address not in self._connections:
+            self._connections[address] = connection = await self._server.connect(address)
+            _CLOSERS.append(connection.close)
+        return self._connections[address]
 
     async def _run(self, address: str, query: str) -> list[tuple[Any, ...]]:
-        return await (await self._line(address)).run(query)
+        return await (await self._connection(address)).run(query)
 
     async def _left_open(self, address: str) -> list[tuple[Any, ...]]:
         left: list[tuple[Any, ...]] = []
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 while left := await self._run(address, self._server.others):
                     await asyncio.sleep(0.002)
         return left
 
     async def _empty(self, address: str) -> None:
         ((how,),) = await self._run(address, self._server.how_to_empty)
-        if how:  # else nobody has used it
-            await (await self._line(address)).run_all(how)
+        if how:  # otherwise the database was not used
+            await (await self._connection(address)).run_all(how)
 
 
 class PostgresServer:
-    """PostgreSQL, from the wheel."""
+    """PostgreSQL from the wheel."""
 
     others = """
         SELECT pid, application_name, state, query FROM pg_stat_activity
@@ -212,35 +212,35 @@ class PostgresServer:
             WHERE schemaname = current_schema() AND sequencename LIKE 'romancy_%') AS parts"""
 
     def missing(self) -> str | None:
-        """Whether it starts."""
+        """Why the server cannot start; None if it can."""
         return _why_not("PostgreSQL", servers.postgres)
 
     def new(self) -> str:
-        """A new database."""
+        """Create a database."""
         return servers.new_postgres_database()
 
-    async def connect(self, address: str) -> Line:
-        """With asyncpg."""
-        return _PostgresLine(await asyncpg.connect(address, statement_cache_size=0))
+    async def connect(self, address: str) -> Connection:
+        """Connect with asyncpg."""
+        return _PostgresConnection(await asyncpg.connect(address, statement_cache_size=0))
 
 
 class PooledServer(PostgresServer):
-    """PostgreSQL behind PgBouncer, which gives out connections by the transaction."""
+    """PostgreSQL behind PgBouncer in transaction mode."""
 
-    others = "SELECT 1 WHERE false"  # the pooler keeps what it has opened
+    others = "SELECT 1 WHERE false"  # the pooler keeps its connections open
 
     def missing(self) -> str | None:
-        """Whether both start."""
+        """Why the pooler or the server cannot start; None if both can."""
         if servers.bouncer_program() is None:
             return "there is no PgBouncer: apt-get install pgbouncer"
         return super().missing()
 
     def new(self) -> str:
-        """A new database, by way of the pooler."""
+        """Create a database, with an address through the pooler."""
         return servers.bouncer().over(super().new())
 
 
-class _PostgresLine:
+class _PostgresConnection:
     def __init__(self, connection: asyncpg.Connection[Any]) -> None:
         self._connection = connection
 
@@ -255,7 +255,7 @@ class _PostgresLine:
 
 
 class MariaServer:
-    """MariaDB, from the system's package."""
+    """MariaDB from the system's package."""
 
     others = """
         SELECT id, command, time, state, info FROM information_schema.processlist
@@ -268,19 +268,19 @@ class MariaServer:
             table_name NOT IN ('romancy_messaging_lock', 'romancy_notifications', 'romancy_migrations')"""
 
     def missing(self) -> str | None:
-        """Whether it is installed and starts."""
+        """Why the server is not installed or cannot start; None if it can."""
         return mariadb.why_not() or _why_not("MariaDB", mariadb.mysql)
 
     def new(self) -> str:
-        """A new database."""
+        """Create a database."""
         return mariadb.new_database()
 
-    async def connect(self, address: str) -> Line:
-        """For each statement another."""
-        return _MariaLine(address)
+    async def connect(self, address: str) -> Connection:
+        """A connection that opens a new one for each statement."""
+        return _MariaConnection(address)
 
 
-class _MariaLine:
+class _MariaConnection:
     def __init__(self, address: str) -> None:
         self._address = address
 
@@ -291,11 +291,11 @@ class _MariaLine:
         await mariadb.execute(self._address, statements)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to do: nothing is open."""
 
 
 def _as_text(value: Any) -> Any:
-    """Texts are kept as bytes, so that they are compared as such."""
+    """Decode texts, which MariaDB returns as bytes because they are stored with a binary collation."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -336,18 +336,18 @@ def kind_of(address: str) -> Kind:
 
 
 def execute(address: str, query: str) -> list[tuple[Any, ...]]:
-    """Run a statement on a test's database, beside the store; what it selects."""
+    """Run a statement on a test's database without the store; returns the rows it selects."""
     return kind_of(address).execute(address, query)
 
 
 def blob(address: str, digits: str) -> str:
-    """Bytes as they are written in a statement, given in hexadecimal digits."""
+    """A literal for bytes given in hexadecimal digits."""
     return f"'\\x{digits}'::bytea" if address.startswith("postgres") else f"X'{digits}'"
 
 
 @contextmanager
 def lending(name: str, folder: Path) -> Iterator[Lend]:
-    """Databases of one kind for a test; the test is skipped if there are none."""
+    """Lend databases of one kind to a test; the test is skipped if the kind is not available."""
     kind = KINDS[name]
     if why_not := kind.missing():
         pytest.skip(why_not)
@@ -362,24 +362,24 @@ def lending(name: str, folder: Path) -> Iterator[Lend]:
         kind.take_back(address)
 
 
-# --- a thread whose event loop keeps the connections to the servers, whatever loops the tests use
+# --- the event loop of the connections to the servers, in a thread of its own
 
-_AT_THE_END: list[Callable[[], Coroutine[Any, Any, None]]] = []
+_CLOSERS: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="tests-databases", daemon=True).start()
-    atexit.register(_leave, loop)
+    atexit.register(_close_all, loop)
     return loop
 
 
-def _elsewhere(work: Coroutine[Any, Any, T]) -> T:
+def _run_on_loop(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, _loop()).result(60)
 
 
-def _leave(loop: asyncio.AbstractEventLoop) -> None:
-    for close in _AT_THE_END:
-        _elsewhere(close())
+def _close_all(loop: asyncio.AbstractEventLoop) -> None:
+    for close in _CLOSERS:
+        _run_on_loop(close())
     loop.call_soon_threadsafe(loop.stop)

@@ -1,4 +1,4 @@
-"""A strict reader of Prometheus' text format: what a scraper might forgive, it does not."""
+"""Strict parser of Prometheus' text format: it rejects what a scraper might tolerate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 @dataclass
 class Family:
-    """One figure."""
+    """One metric."""
 
     name: str
     kind: str
@@ -34,20 +34,20 @@ class Family:
 
 
 class Scrape(dict[str, Family]):
-    """All figures of an answer."""
+    """All metrics of a scrape."""
 
     def __call__(self, name: str, suffix: str = "", **labels: str) -> float:
         """The value of one sample."""
         return self[name].value(suffix, **labels)
 
     def growing(self) -> dict[tuple[str, Labels], float]:
-        """What must never become less."""
+        """The samples that must never decrease."""
         families = [family for family in self.values() if family.kind != "gauge"]
         return {key: value for family in families for key, value in family.samples.items()}
 
 
 def parse(text: str) -> Scrape:
-    """Read an answer; AssertionError if it is not as it should be."""
+    """Parse an exposition. Raises `AssertionError` if it is not valid."""
     assert text.endswith("\n")
     scrape = Scrape()
     family: Family | None = None
@@ -55,7 +55,7 @@ def parse(text: str) -> Scrape:
     for line in lines:
         if line.startswith("# HELP "):
             family = _head(line, next(lines))
-            assert family.name not in scrape, f"{family.name} comes twice"
+            assert family.name not in scrape, f"{family.name} occurs twice"
             scrape[family.name] = family
         else:
             assert family is not None
@@ -68,7 +68,7 @@ def parse(text: str) -> Scrape:
 def _head(help: str, kind: str) -> Family:
     _, _, name, meaning = help.split(" ", 3)
     assert re.fullmatch(_NAME, name)
-    assert meaning.endswith("."), f"{name} is not explained in a sentence"
+    assert meaning.endswith("."), f"{name} has no help text that is a sentence"
     match = re.fullmatch(rf"# TYPE {name} (counter|gauge|histogram)", kind)
     assert match, kind
     return Family(name, match[1], meaning)
@@ -81,9 +81,9 @@ def _sample(family: Family, line: str) -> None:
     suffixes = ("_bucket", "_sum", "_count") if family.kind == "histogram" else ("",)
     assert name in [family.name + suffix for suffix in suffixes], line
     pairs = [(label, _unescaped(text)) for label, text in _PAIR.findall(inner or "")]
-    assert len(dict(pairs)) == len(pairs), f"a label comes twice: {line}"
+    assert len(dict(pairs)) == len(pairs), f"a label occurs twice: {line}"
     key = name, frozenset(pairs)
-    assert key not in family.samples, f"a sample comes twice: {line}"
+    assert key not in family.samples, f"a sample occurs twice: {line}"
     family.samples[key] = float(value)
 
 

@@ -1,4 +1,4 @@
-"""A MariaDB server for the tests: started privately when a test first wants one, stopped when the tests end."""
+"""MariaDB server for the tests: started when a test first needs it, and stopped at exit."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.servers import free_port, named_database
 from romancy.store.mysql.pool import MySqlPool, parse_address
 
 _number = count(1)
-_PLACES = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))
+_SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin"))
 _KEPT = ("romancy_messaging_lock", "romancy_notifications", "romancy_migrations")
 
 
 class MariaDb:
-    """A MariaDB server of the tests' own, on a port of the loopback."""
+    """A private MariaDB server on a port of the loopback."""
 
     def __init__(self, *settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="romancy-mariadb-"))
@@ -43,11 +43,11 @@ class MariaDb:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of a database on the server."""
         return f"mysql://root@127.0.0.1:{self.port}/mysql"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         options = {
             "datadir": self.folder / "data",
             "socket": self.folder / "socket",
@@ -72,7 +72,7 @@ class MariaDb:
             time.sleep(0.05)
 
     def stop(self, *, hard: bool = False) -> None:
-        """Stop it: in order, or as a crash would."""
+        """Stop the server in an orderly way, or like a crash."""
         process, self._process = self._process, None
         if process is not None:
             if hard:
@@ -82,7 +82,7 @@ class MariaDb:
             process.wait(30)
 
     def remove(self) -> None:
-        """Stop it for good."""
+        """Stop the server and delete its data."""
         self.stop(hard=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -93,13 +93,13 @@ class MariaDb:
             raise RuntimeError(f"{program}: {done.stderr.decode()[-300:]}")
 
     def _environment(self) -> dict[str, str]:
-        """A starting server clears its folder of temporary tables: no two may share one."""
+        """A server deletes the temporary tables of others in its folder when it starts, so each has its own."""
         return {**os.environ, "TMPDIR": str(self.folder)}
 
 
 @cache
 def why_not() -> str:
-    """Why there is no server for the tests; empty if there is one."""
+    """Why no server is available; empty if one is."""
     if os.environ.get("ROMANCY_TEST_MYSQL") or all(_program(name) for name in ("mariadbd", "mariadb-install-db")):
         return ""
     return "no MariaDB: install the package mariadb-server, or set ROMANCY_TEST_MYSQL to the address of a server"
@@ -107,12 +107,12 @@ def why_not() -> str:
 
 @cache
 def mysql() -> str:
-    """The address of a server: ROMANCY_TEST_MYSQL, or one from the system's package."""
+    """The address of a server: ROMANCY_TEST_MYSQL, or a private one from the system's package."""
     return os.environ.get("ROMANCY_TEST_MYSQL") or MariaDb().address
 
 
 def new_database(server: str | None = None) -> str:
-    """A new database on a server."""
+    """Create a database on a server."""
     name = f"romancy_{os.getpid()}_{next(_number)}"
     asyncio.run(execute(server or mysql(), f"CREATE DATABASE {name}"))
     return named_database(server or mysql(), name)
@@ -120,21 +120,21 @@ def new_database(server: str | None = None) -> str:
 
 @cache
 def shared_database() -> str:
-    """A database of this process's tests; each empties it before."""
+    """A database shared by the tests of this process; each test empties it first."""
     return new_database()
 
 
 async def empty(address: str) -> None:
-    """Throw away what is in a database, if there is anything."""
+    """Delete all rows of a database."""
     found = [row[0] for row in await execute(address, "SHOW TABLES") if row[0] not in _KEPT]
-    # Tables that are not romancy's were made by a test.
+    # Tables that are not romancy's were created by a test.
     how = [f"{'DELETE FROM' if name.startswith('romancy_') else 'DROP TABLE'} `{name}`" for name in found]
     if how:
         await execute(address, "; ".join(how))
 
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run a statement of a test's own; what it found."""
+    """Run a statement; returns the rows it selects."""
     link = await MySqlPool(parse_address(address), 1).connect()
     try:
         return list((await link.execute(statement.encode())).rows)
@@ -152,9 +152,9 @@ async def _answers(address: str) -> bool:
 
 
 def _program(name: str) -> str:
-    return shutil.which(name, path=_PLACES) or ""
+    return shutil.which(name, path=_SEARCH_PATH) or ""
 
 
 def _user() -> str:
-    """Who runs the server: it does not want to be root."""
+    """The user that runs the server, which refuses to run as root."""
     return "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name

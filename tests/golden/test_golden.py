@@ -1,4 +1,4 @@
-"""What earlier releases recorded, and this one: histories replay, and a database of theirs is taken over."""
+"""The records of all releases, this one included: histories replay, and databases in flight are taken over."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.golden.record import ENDED, HERE, IN_FLIGHT, how_it_ended, record
 from romancy import DeterminismViolationError, Workflow, __version__
 from romancy.testing import RecordedHistory, TestEnvironment, replay_history
 
-RELEASES = sorted(place.name for place in HERE.iterdir() if place.is_dir() and (place / "in-flight.sql").exists())
+RELEASES = sorted(folder.name for folder in HERE.iterdir() if folder.is_dir() and (folder / "in-flight.sql").exists())
 CODE = {workflow.name: workflow for workflow in (*ENDED, *IN_FLIGHT)}
 HISTORIES = sorted(HERE.glob("*/*.json"))
 
 
-def test_this_release_has_recorded_its_own() -> None:
-    """A release that records nothing could not be held to anything later."""
+def test_this_release_has_its_records() -> None:
+    """A release without records could not be tested by later releases."""
     assert __version__ in RELEASES
     assert {file.stem for file in (HERE / __version__).glob("*.json")} == {workflow.name for workflow in ENDED}
 
 
 @pytest.mark.parametrize("file", HISTORIES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_a_recorded_history_replays_to_the_same_end(file: Path) -> None:
-    """The code gets the recorded results, asks for the same things, and nothing is left to be done."""
+    """The replay accepts the recorded results, issues the same operations, and leaves nothing pending."""
     kept = json.loads(file.read_text())
     history = RecordedHistory.from_json(json.dumps(kept["history"]))
     replayed = replay_history(CODE[history.workflow], history)
@@ -40,7 +40,7 @@ def test_a_recorded_history_replays_to_the_same_end(file: Path) -> None:
 
 @pytest.mark.parametrize("file", HISTORIES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_a_history_with_another_first_step_is_refused(file: Path) -> None:
-    """Or the tests above would prove nothing."""
+    """Shows that the tests above can fail."""
     data = json.loads(file.read_text())["history"]
     first = next(entry for entry in data["entries"] if entry["op"])
     first["op"], first["name"] = "other:1", "other"
@@ -51,7 +51,7 @@ def test_a_history_with_another_first_step_is_refused(file: Path) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 async def test_a_database_in_flight_is_taken_over(release: str, tmp_path: Path) -> None:
-    """What waited, slept and retried in a process of that release goes on here, to the end."""
+    """Instances that waited, slept and retried in that release run to their end in this one."""
     database = tmp_path / "golden.db"
     with sqlite3.connect(database) as connection:
         connection.executescript((HERE / release / "in-flight.sql").read_text())
@@ -74,8 +74,8 @@ async def test_a_database_in_flight_is_taken_over(release: str, tmp_path: Path) 
     }
 
 
-async def test_what_is_recorded_now_ends_as_what_was_recorded_then(tmp_path: Path) -> None:
-    """The same programs, run anew."""
+async def test_the_workflows_end_as_recorded(tmp_path: Path) -> None:
+    """The same workflows, run by this release, have the same ends."""
     await record(tmp_path)
 
     def ends(folder: Path) -> dict[str, Any]:
@@ -86,6 +86,6 @@ async def test_what_is_recorded_now_ends_as_what_was_recorded_then(tmp_path: Pat
         assert ends(HERE / release).items() <= ends(tmp_path).items()
 
 
-def test_every_kind_of_code_is_here() -> None:
-    """Workflows that nobody records would only look like a promise."""
+def test_every_workflow_is_recorded() -> None:
+    """Every workflow of the module is recorded."""
     assert {one for one in vars(golden).values() if isinstance(one, Workflow)} == set(CODE.values())

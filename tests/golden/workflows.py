@@ -1,4 +1,4 @@
-"""Workflows whose histories are kept: their code must not change any more. Something new gets a workflow of its own."""
+"""Workflows whose histories are recorded: their code must not change. New cases get new workflows."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ class Place:
 
 @activity
 async def double(ctx: ActivityContext, n: int) -> int:
-    """The plainest of steps."""
+    """The simplest activity."""
     return 2 * n
 
 
 @activity
 def in_a_thread(ctx: ActivityContext, word: str) -> str:
-    """A plain function."""
+    """A synchronous activity."""
     return word.upper()
 
 
 @activity(retry=RetryPolicy(max_attempts=3, initial_interval=1))
 async def at_the_third_try(ctx: ActivityContext) -> int:
-    """Fails twice."""
+    """Fail twice."""
     if ctx.attempt < 3:
         raise ConnectionError(f"try {ctx.attempt}")
     return ctx.attempt
@@ -71,48 +71,48 @@ async def at_the_third_try(ctx: ActivityContext) -> int:
 
 @activity
 async def refuse(ctx: ActivityContext, why: str) -> None:
-    """Fails for good."""
+    """Fail without retries."""
     raise TerminalError(why)
 
 
 @activity
 async def pack(ctx: ActivityContext, parcel: Parcel, place: Place) -> tuple[Parcel, Place]:
-    """Gives back what it got, a little changed."""
+    """Return changed copies of the arguments."""
     return parcel.model_copy(update={"number": parcel.number + 1}), Place(place.town, place.code[::-1])
 
 
 @pack.compensate
 async def unpack(ctx: ActivityContext, result: tuple[Parcel, Place], parcel: Parcel, place: Place) -> None:
-    """Undo it."""
+    """Compensate `pack`."""
 
 
 @activity
 async def undo(ctx: ActivityContext, what: str) -> None:
-    """A compensation that is registered by hand."""
+    """A compensation registered explicitly."""
 
 
 @activity
 async def tell(ctx: ActivityContext, kind: str, n: int) -> None:
-    """Sends an event in its commit."""
+    """Send an event with the commit of the activity."""
     await send_event(ctx, kind, "/golden", {"n": n})
 
 
 @workflow
 async def golden_steps(ctx: WorkflowContext, n: int) -> list[Any]:
-    """One after another, in a thread, with retries."""
+    """Activities in sequence, in a thread, and with retries."""
     doubled = [await double(ctx, i) for i in range(n)]
     return [*doubled, await in_a_thread(ctx, "loud"), await at_the_third_try(ctx)]
 
 
 @workflow
 async def golden_payloads(ctx: WorkflowContext, parcel: Parcel, place: Place) -> tuple[Parcel, Place]:
-    """Models, dataclasses, bytes, decimals, times."""
+    """Models, dataclasses, bytes, decimals and times."""
     return await pack(ctx, parcel, place)
 
 
 @workflow
 async def golden_together(ctx: WorkflowContext) -> dict[str, Any]:
-    """asyncio's own tools: gather, groups, timeouts, wait, queues, locks."""
+    """asyncio's gather, groups, timeouts, wait, queues and locks."""
     found: dict[str, Any] = {"gathered": await asyncio.gather(*[double(ctx, n) for n in range(3)])}
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(double(ctx, n)) for n in (10, 20)]
@@ -141,7 +141,7 @@ async def golden_together(ctx: WorkflowContext) -> dict[str, Any]:
 
 @workflow
 async def golden_chance(ctx: WorkflowContext) -> bool:
-    """Time, chance and ids come from the context."""
+    """Time, random numbers and ids come from the context."""
     seen = {ctx.now().isoformat(), str(ctx.random().random()), str(ctx.uuid4())}
     for word in sorted(seen):
         await in_a_thread(ctx, word)
@@ -154,7 +154,7 @@ async def golden_chance(ctx: WorkflowContext) -> bool:
 
 @workflow
 async def golden_saga(ctx: WorkflowContext) -> None:
-    """Fails, and is undone."""
+    """Fail and compensate."""
     await pack(ctx, Parcel(number=1, weight=Decimal("1.50")), Place("Ulm", b"\x00\xff"))
     await register_compensation(ctx, undo, "by hand")
     try:
@@ -166,7 +166,7 @@ async def golden_saga(ctx: WorkflowContext) -> None:
 
 @workflow
 async def golden_events(ctx: WorkflowContext) -> list[Any]:
-    """Sends events to itself, and waits for one that never comes."""
+    """Send events to itself, and wait for one that never comes."""
     await send_event(ctx, "golden.made", "/golden", {"n": 1})
     await tell(ctx, "golden.told", 2)
     told = await wait_event(ctx, "golden.told")
@@ -179,7 +179,7 @@ async def golden_events(ctx: WorkflowContext) -> list[Any]:
 
 @workflow
 async def golden_channels(ctx: WorkflowContext) -> list[Any]:
-    """Subscribes, publishes, receives; groups; a message to itself."""
+    """Subscribe, publish and receive; groups; a message to itself."""
     await subscribe(ctx, "golden", "broadcast")
     await publish(ctx, "golden", {"n": 1})
     await publish(ctx, "golden", b"\x01\x02", metadata={"k": "v"})
@@ -195,7 +195,7 @@ async def golden_channels(ctx: WorkflowContext) -> list[Any]:
 
 @workflow
 async def golden_rounds(ctx: WorkflowContext, n: int) -> int:
-    """Recurs: what is kept is its last generation."""
+    """Recur; the last generation is recorded."""
     await double(ctx, n)
     if n < 3:
         await recur(ctx, n + 1)
@@ -204,7 +204,7 @@ async def golden_rounds(ctx: WorkflowContext, n: int) -> int:
 
 @workflow
 async def golden_cancelled(ctx: WorkflowContext) -> str:
-    """Is cancelled while it sleeps, tidies up, and is undone."""
+    """Be cancelled while sleeping, clean up, and compensate."""
     await pack(ctx, Parcel(number=1, weight=Decimal(1)), Place("Bonn", b""))
     try:
         await sleep(ctx, timedelta(days=30))
@@ -213,12 +213,12 @@ async def golden_cancelled(ctx: WorkflowContext) -> str:
     return "never"
 
 
-# --- in flight when the database was put away
+# --- in flight when the database was saved
 
 
 @workflow
 async def golden_waits_for_event(ctx: WorkflowContext) -> int:
-    """Waits for `golden.go`."""
+    """Wait for `golden.go`."""
     before = await double(ctx, 1)
     event = await wait_event(ctx, "golden.go", subject=ctx.instance_id)
     return before + await double(ctx, event.data["n"])
@@ -226,14 +226,14 @@ async def golden_waits_for_event(ctx: WorkflowContext) -> int:
 
 @workflow
 async def golden_waits_for_message(ctx: WorkflowContext) -> list[int]:
-    """Has a message in its queue, and waits for two more."""
+    """Have an unread message, and wait for two more."""
     await subscribe(ctx, "golden-line", "competing")
     return [(await receive(ctx, "golden-line")).data for _ in range(3)]
 
 
 @workflow
 async def golden_sleeps(ctx: WorkflowContext) -> list[Any]:
-    """Sleeps two months, beside something that waits for a day."""
+    """Sleep for two months, while another task waits for a day."""
 
     async def impatient() -> str:
         try:
@@ -248,13 +248,13 @@ async def golden_sleeps(ctx: WorkflowContext) -> list[Any]:
 
 @workflow
 async def golden_retries(ctx: WorkflowContext) -> int:
-    """Is between two attempts of an activity."""
+    """Be between two attempts of an activity."""
     return await patient(ctx)
 
 
 @activity(retry=RetryPolicy(max_attempts=3, initial_interval=30))
 async def patient(ctx: ActivityContext) -> int:
-    """Fails once, and is tried again half a minute later."""
+    """Fail once, and be retried after half a minute."""
     if ctx.attempt == 1:
         raise ConnectionError("not yet")
     return ctx.attempt
@@ -262,7 +262,7 @@ async def patient(ctx: ActivityContext) -> int:
 
 @workflow
 async def golden_rounds_on(ctx: WorkflowContext, n: int) -> int:
-    """Waits for an event in its second generation."""
+    """Wait for an event in the second generation."""
     if n == 1:
         await recur(ctx, 2)
     event = await wait_event(ctx, "golden.go", subject=ctx.instance_id)

@@ -1,6 +1,6 @@
-"""`make mutants`: plant every fault, or those that are named, and see that it is caught.
+"""Plant every fault, or those that are named, and check that a test catches it: `python -m tests.mutants [NAME...]`.
 
-python -m tests.mutants [NAME...]
+`make mutants` runs it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import sys
 import time
 
 from tests.mutants.faults import BY_NAME, FAULTS
-from tests.mutants.project_copy import caught, garden, sound
+from tests.mutants.project_copy import baseline_failure, copy_project, escape_reason
 
 
 def main(names: list[str]) -> int:
-    """0 if every fault was caught."""
+    """Plant the faults; returns 0 if every fault was caught."""
     unknown = [name for name in names if name not in BY_NAME]
     if unknown:
         print(f"There is no fault {', '.join(unknown)}. There are: {', '.join(BY_NAME)}.", file=sys.stderr)
@@ -21,15 +21,15 @@ def main(names: list[str]) -> int:
     faults = [BY_NAME[name] for name in names] or list(FAULTS)
     width = max(len(fault.name) for fault in faults)
     escaped: list[str] = []
-    with garden() as place:
+    with copy_project() as copy:
         print("The tests without a fault ...", flush=True)
-        trouble = sound(place, faults)
+        trouble = baseline_failure(copy, faults)
         if trouble is not None:
             print(trouble, file=sys.stderr)
             return 1
         for fault in faults:
             began = time.monotonic()
-            why = caught(place, fault)
+            why = escape_reason(copy, fault)
             escaped += [] if why is None else [fault.name]
             took = time.monotonic() - began
             print(f"{fault.name:{width}}  {why or 'caught'}  ({took:.1f} s)  {fault.promise}", flush=True)

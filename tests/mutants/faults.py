@@ -1,7 +1,7 @@
-"""The planted faults: each is a small change to the code that must not go unnoticed, and the tests that notice it.
+"""Planted faults: small changes to the code, each with the tests that must catch it.
 
-`make mutants` plants them one after another in a copy of the project. A fault that no longer fits the code (its old text is
-not there exactly once) fails `make test`: adapt it, do not drop it.
+`make mutants` plants them one after another in a copy of the project. A fault whose old text is not in the code exactly once
+fails `make test`: adapt the fault, do not drop it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Fault:
 
     name: str
     promise: str
-    """What is broken by it."""
+    """The promise that the fault breaks."""
     file: str
-    """Below `src/romancy`."""
+    """The path below `src/romancy`."""
     old: str
     new: str
     tests: tuple[str, ...]
-    """What pytest is told to run: quick tests, of which one at least must fail."""
+    """Arguments for pytest: quick tests, of which at least one must fail."""
 
 
-def _kept(*names: str) -> tuple[str, ...]:
+def _conformance(*names: str) -> tuple[str, ...]:
     """Tests of the store's conformance suite."""
     return tuple(f"{_CONFORMANCE}::{name}" for name in names)
 
@@ -36,11 +36,11 @@ FAULTS: tuple[Fault, ...] = (
     # --- ownership
     Fault(
         "fence-owner",
-        "a worker that has lost an instance changes nothing of it",
+        "a worker that has lost an instance cannot change it",
         "store/sql/transitions.py",
         "    return state.owner == write.worker\n",
         "    return True\n",
-        _kept(
+        _conformance(
             "TestClaims::test_the_old_owner_is_fenced",
             "TestTransitions::test_a_zombie_changes_nothing",
             "TestEvents::test_a_zombie_consumes_nothing_and_says_nothing",
@@ -48,11 +48,11 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "fence-epoch",
-        "what was done under an old epoch is refused, also from the worker that has the instance again",
+        "a write under an old epoch is refused, also from a worker that owns the instance again",
         "store/sql/transitions.py",
         "if state.generation != write.generation or state.epoch != write.epoch or state.ended:",
         "if state.generation != write.generation or state.ended:",
-        _kept(
+        _conformance(
             "TestTransitions::test_a_zombie_changes_nothing",
             "TestClaims::test_the_old_owner_is_fenced",
             "TestTransitions::test_a_warm_run_claims_with_its_transition",
@@ -61,11 +61,13 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "fence-steps",
-        "the short way for steps looks at the epoch, too",
+        "the fast path of steps checks the epoch, too",
         "store/sqlite/queries/batch.sql",
         "WHERE i.id = new.id AND i.generation = new.generation AND i.epoch = new.under AND i.owner = new.owner\n",
         "WHERE i.id = new.id AND i.generation = new.generation\n",
-        _kept("TestSteps::test_one_that_may_not_be_is_refused_alone", "TestTransitions::test_a_zombie_changes_nothing"),
+        _conformance(
+            "TestSteps::test_one_that_may_not_be_is_refused_alone", "TestTransitions::test_a_zombie_changes_nothing"
+        ),
     ),
     Fault(
         "sweep-missing",
@@ -75,19 +77,19 @@ FAULTS: tuple[Fault, ...] = (
         '        cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})\n'
         '        cursor.run("free", {"now": now, "ids": keys})\n',
         '    keys = as_json(ids)\n        cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})\n',
-        _kept("TestUpkeep::test_a_sweep_frees_the_instances_of_a_silent_worker"),
+        _conformance("TestUpkeep::test_a_sweep_frees_the_instances_of_a_silent_worker"),
     ),
     Fault(
-        "sweep-hasty",
-        "a worker that gave a sign of life meanwhile is not declared dead",
+        "sweep-early",
+        "a worker that has sent a heartbeat meanwhile is not declared dead",
         "store/sql/ownership.py",
         "    return row is not None and row[0] != heartbeat_at\n",
         "    return False\n",
-        _kept("TestUpkeep::test_a_sweep_spares_a_worker_that_has_beaten_since"),
+        _conformance("TestUpkeep::test_a_sweep_spares_a_worker_that_has_beaten_since"),
     ),
     Fault(
-        "adopted-by-looks",
-        "what is on its way to a worker is not taken up meanwhile, however long that takes",
+        "adopted-early",
+        "an instance whose claim or start is still unanswered is not adopted, however long that takes",
         "worker/claimer.py",
         "        for instance_id in sorted(set(await worker.store.owned(worker.id)) - here):\n"
         "            try:\n"
@@ -102,16 +104,16 @@ FAULTS: tuple[Fault, ...] = (
         ("tests/engine/test_adoption.py",),
     ),
     Fault(
-        "twin-begun",
-        "an instance that runs here is not begun a second time by an answer that comes late",
+        "second-runner",
+        "a late answer does not start a second runner for an instance",
         "worker/worker.py",
         "        there = self._find_runner(create.instance_id)\n        if self.pending_claims.is_named",
         "        there = None\n        self._hosts.pop(create.instance_id, None)\n        if self.pending_claims.is_named",
         ("tests/engine/test_adoption.py",),
     ),
     Fault(
-        "called-without-a-thread",
-        "an attempt that could not begin is not made later, beside the next",
+        "thread-missing",
+        "an attempt for which no thread could start does not run later, beside the next attempt",
         "thread_pool.py",
         "            if not self._prepared or self._closed:\n"
         "                self._prepare()\n"
@@ -122,7 +124,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "poll-missing",
-        "work is found although every notification of it is lost",
+        "due instances are found although all notifications are lost",
         "worker/claimer.py",
         "async with asyncio.timeout(worker.options.poll_interval):",
         "async with asyncio.timeout(None):",
@@ -138,24 +140,24 @@ FAULTS: tuple[Fault, ...] = (
         ("tests/unit/test_committer.py::test_nothing_is_acknowledged_before_the_commit",),
     ),
     Fault(
-        "poisoned-neighbours",
-        "what cannot be written fails alone",
+        "failed-neighbours",
+        "a write that fails does not fail the others of its batch",
         "store/committer.py",
         "        return await self._write_one_by_one(left)\n",
         "        self._record_failures(left.submitted, left.pairs, left.error)\n        return None\n",
         ("tests/unit/test_committer.py::test_what_is_poisoned_fails_alone",),
     ),
     Fault(
-        "broken-off-again",
-        "what is committed of a batch that breaks off is not written again",
+        "partial-batch-repeated",
+        "the committed part of a batch that breaks off is not written again",
         "store/sql/server.py",
         "            if not answers:\n                raise\n",
         "            raise\n",
         ("tests/store/dialects/test_postgres_errors.py::test_of_a_batch_that_breaks_off_what_is_written_is_answered",),
     ),
     Fault(
-        "into-nowhere",
-        "nothing is acknowledged when the file is gone",
+        "file-gone",
+        "nothing is acknowledged when the database file is gone",
         "store/sqlite/database.py",
         "            identity.require_throttled()  # before the commit is acknowledged\n",
         "            pass\n",
@@ -163,7 +165,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "accepted-before-stored",
-        "an event is answered 202 when it is stored",
+        "an event is answered with 202 only after it is stored",
         "http/gateway.py",
         "accepted = await self._service.accept_events(events) if events else []",
         "accepted = []\n            self._late = asyncio.ensure_future(self._service.accept_events(events))",
@@ -171,19 +173,19 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "start-before-cause",
-        "an activity does not start before what led to it is durable",
+        "an activity does not start before the transition that starts it is durable",
         "worker/runner.py",
         "        self._starts_after_commit, self._starts = self._starts, []\n",
         "        self._launch(self._starts)\n        self._starts_after_commit, self._starts = [], []\n",
         ("tests/engine/test_durability.py",),
     ),
     Fault(
-        "half-a-write",
-        "a write that the database refuses leaves nothing of itself",
+        "partial-write",
+        "a write that the database refuses leaves nothing behind",
         "store/sqlite/apply.py",
         '        cursor.raw.execute("ROLLBACK TO alone")\n',
         "",
-        _kept("TestBatches::test_a_refused_write_leaves_nothing_of_itself"),
+        _conformance("TestBatches::test_a_refused_write_leaves_nothing_of_itself"),
     ),
     Fault(
         "timer-lost",
@@ -191,11 +193,11 @@ FAULTS: tuple[Fault, ...] = (
         "store/sql/transitions.py",
         "        if write.status in _AT_REST:\n            state.wake_at = None\n",
         "        state.wake_at = None\n        if write.status in _AT_REST:\n",
-        _kept("TestTransitions::test_a_release_makes_it_due_at_its_wake_time"),
+        _conformance("TestTransitions::test_a_release_makes_it_due_at_its_wake_time"),
     ),
     Fault(
         "attempts-forgotten",
-        "a back-off goes on after a restart with its attempt number",
+        "a back-off continues after a restart with its attempt number",
         "store/sql/transitions.py",
         "        unit.put_attempts(state, write.attempts)\n    if write.withdrawn:",
         "        pass\n    if write.withdrawn:",
@@ -206,102 +208,104 @@ FAULTS: tuple[Fault, ...] = (
     # --- replay
     Fault(
         "effects-replayed",
-        "what a workflow says is said once, however often it is replayed",
+        "a workflow's effects are emitted once, however often it is replayed",
         "core/execution.py",
         "        if recorded:\n            seq = self._effect_seqs[issue.op]\n",
         "        if recorded:\n            seq = self._effect_seqs[issue.op]\n"
         "            if issue.detail is not None:\n"
-        "                self.deeds.append((issue.op, cast(Deed, issue.detail)))\n",
+        "                self.effects.append((issue.op, cast(Effect, issue.detail)))\n",
         (f"{_FAULTS}::test_what_a_body_says_is_said_once_however_often_it_is_replayed",),
     ),
     Fault(
-        "undo-reversed",
-        "what was completed last is compensated first",
+        "compensation-reversed",
+        "activities are compensated in reverse order of completion",
         "core/execution.py",
         "            stack.pop()\n        return stack[-1] if stack else None\n",
-        "            stack.pop()\n        left = [undo for undo in stack if undo.op not in self._undone]\n"
+        "            stack.pop()\n        left = [one for one in stack if one.op not in self._compensated]\n"
         "        return left[0] if left else None\n",
         ("tests/unit/test_execution.py::test_the_last_completed_is_undone_first",),
     ),
     # --- waiting
     Fault(
         "wake-lost",
-        "what comes between the look and the release is seen",
+        "an item that arrives between the last read of the inbox and the release is not missed",
         "store/sql/transitions.py",
         "    elif has_replies or state.inbox_version != write.inbox_seen:\n",
         "    elif has_replies:\n",
-        _kept(
+        _conformance(
             "TestEvents::test_a_running_instance_is_not_released_past_what_came",
             "TestTransitions::test_a_release_that_missed_a_signal_keeps_the_owner",
         ),
     ),
     Fault(
-        "nobody-called",
-        "an event wakes who waits for it",
+        "wait-not-woken",
+        "an event wakes the instances that wait for it",
         "store/sql/events.py",
         "    wake(cursor, woken, now)\n    return woken, list(",
         "    return woken, list(",
-        _kept("TestEvents::test_one_that_comes_after_it", "TestEvents::test_every_instance_that_waits_gets_it"),
+        _conformance("TestEvents::test_one_that_comes_after_it", "TestEvents::test_every_instance_that_waits_gets_it"),
     ),
     Fault(
-        "cursor-over-numbers",
-        "an event that did not fit stays for later waits: no cursor has passed it",
+        "cursor-without-selector",
+        "an event that did not match stays available for later waits",
         "store/sqlite/queries/messaging.sql",
         "    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id AND selector = :selector), 0))\n",
         "    SELECT max(seq) FROM romancy_consumed_events WHERE instance_id = :id), 0))\n",
-        _kept("TestEvents::test_what_does_not_fit_stays_for_later_waits"),
+        _conformance("TestEvents::test_what_does_not_fit_stays_for_later_waits"),
     ),
     Fault(
         "dedupe-off",
-        "an event that is known by its source and id does nothing",
+        "an event with a known source and id has no effect",
         "store/sqlite/queries/messaging.sql",
         "INSERT OR IGNORE INTO romancy_events (source,",
         "INSERT OR REPLACE INTO romancy_events (source,",
-        _kept("TestAccepting::test_source_and_id_tell_events_apart", "TestAccepting::test_a_known_one_wakes_nobody"),
+        _conformance("TestAccepting::test_source_and_id_tell_events_apart", "TestAccepting::test_a_known_one_wakes_nobody"),
     ),
     Fault(
         "late-is-in-time",
-        "what comes at the deadline of a wait does not meet it",
+        "an event that arrives at the deadline of a wait is too late",
         "store/sql/messaging.py",
         "before = min((time for time in (store_call.due, store_call.before) if time is not None), default=None)",
         "before = store_call.before",
-        _kept("TestDeadlines::test_what_comes_at_the_deadline_is_late", "TestDeadlines::test_the_log_decides_what_was_late"),
+        _conformance(
+            "TestDeadlines::test_what_comes_at_the_deadline_is_late", "TestDeadlines::test_the_log_decides_what_was_late"
+        ),
     ),
     Fault(
         "delivered-twice",
-        "a message of a pool is gone when its receipt is recorded",
+        "a competing message is deleted when its receipt is recorded",
         "store/sql/channels.py",
         '    cursor.run("drop_delivery", (instance_id, channel, seq))\n    cursor.run("drop_messages", (as_json([seq]),))\n',
         '    cursor.run("drop_delivery", (instance_id, channel, seq))\n',
-        _kept("TestCompeting::test_one_gets_it"),
+        _conformance("TestCompeting::test_one_gets_it"),
     ),
     Fault(
-        "call-not-passed-on",
-        "who was called for a message and cannot come is replaced",
+        "replacement-missing",
+        "an instance that was woken for a message and lost its worker is replaced",
         "store/sql/ownership.py",
         "        wake_replacements(cursor, ids, now)  # others may take sooner what these were woken for\n",
         "",
-        _kept("TestCompeting::test_whose_worker_is_gone_is_replaced"),
+        _conformance("TestCompeting::test_whose_worker_is_gone_is_replaced"),
     ),
     Fault(
         "cancel-overlooked",
-        "a cancellation that was promised is not overtaken by the end",
+        "an instance whose cancellation was acknowledged cannot complete",
         "store/sql/transitions.py",
         "        write.ending is not None\n        and write.status is not Status.CANCELLED\n",
         "        False\n        and write.status is not Status.CANCELLED\n",
-        _kept("TestRequests::test_an_end_that_does_not_know_of_the_cancellation_is_no_end"),
+        _conformance("TestRequests::test_an_end_that_does_not_know_of_the_cancellation_is_no_end"),
     ),
     Fault(
-        "recur-drops-mail",
-        "what arrived is there for the next generation",
+        "recur-drops-inbox",
+        "inbox items and messages are kept for the next generation",
         "store/sql/unit_of_work.py",
         '        self.cursor.run("forget_waits", (state.id,))\n',
         '        self.cursor.run("forget_waits", (state.id,))\n        self._ended[state.id] = now\n',
-        _kept("TestGenerations::test_what_arrived_is_there_for_the_next"),
+        _conformance("TestGenerations::test_what_arrived_is_there_for_the_next"),
     ),
     Fault(
-        "mail-again",
-        "a cancellation whose mail is read while it is consumed cancels once",
+        "inbox-item-again",
+        "a cancellation whose inbox item is read again while it is consumed cancels once",
         "worker/runner.py",
         "            if item.id in self._consumed_items or item.id in self._recently_consumed:\n",
         "            if item.id in self._consumed_items:\n",
@@ -309,11 +313,11 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # --- the outbox
     Fault(
-        "gone-before-the-answer",
-        "a row of the outbox is deleted when the broker has taken it, not before",
+        "deleted-before-the-answer",
+        "a row of the outbox is deleted after the broker has accepted the event, not before",
         "outbox/relay.py",
         "        try:\n            async with self._slots:\n",
-        "        self._ended.append(Delivered(row.seq))\n        try:\n            async with self._slots:\n",
+        "        self._outcomes.append(Delivered(row.seq))\n        try:\n            async with self._slots:\n",
         ("tests/outbox/test_relay.py::test_a_row_is_there_until_the_broker_has_answered",),
     ),
     Fault(
@@ -322,47 +326,47 @@ FAULTS: tuple[Fault, ...] = (
         "store/sqlite/queries/outbox.sql",
         "SET claimed_by = :claim, next_at = :until, attempts",
         "SET claimed_by = :claim, attempts",
-        _kept(
+        _conformance(
             "TestRelaying::test_two_relays_share_without_overlap",
             "TestRelaying::test_a_claim_says_whose_it_is_and_how_often_it_was_tried",
         ),
     ),
     Fault(
         "lost-claim-settles",
-        "who has lost its claim on a row changes nothing of it",
+        "a relay that has lost its claim on a row cannot change it",
         "store/sqlite/queries/outbox.sql",
         "DELETE FROM romancy_outbox\nWHERE claimed_by = :claim AND seq IN",
         "DELETE FROM romancy_outbox\nWHERE seq IN",
-        _kept("TestRelaying::test_who_has_lost_a_claim_changes_nothing"),
+        _conformance("TestRelaying::test_who_has_lost_a_claim_changes_nothing"),
     ),
-    # --- the door
+    # --- HTTP access
     Fault(
-        "another-spelling",
-        "no other spelling of a path lets a stranger in",
+        "path-spelling",
+        "no other spelling of a path bypasses authentication",
         "http/gateway.py",
         '    if path.endswith("\\n") and not path.startswith("/cancel/"):\n',
         "    if False:\n",
         ("tests/http/test_access.py::test_no_other_spelling_of_a_path_needs_no_token",),
     ),
     Fault(
-        "cookie-of-others",
-        "a page of somebody else writes nothing with our cookie",
+        "cross-origin-cookie",
+        "a page of another origin cannot write with the cookie",
         "http/access.py",
         '        if scope["method"] not in _READING:\n',
         '        if scope["method"] not in _READING and not by_cookie:\n',
         ("tests/http/test_access.py::test_a_cookie_does_not_let_pages_of_others_write",),
     ),
     Fault(
-        "login-of-others",
-        "a page of somebody else writes nothing by what a function as auth goes by",
+        "cross-origin-login",
+        "a page of another origin cannot write with credentials that an auth function accepts",
         "http/access.py",
         "    if foreign or headers.get(",
         "    if by_cookie and foreign or headers.get(",
         ("tests/http/test_access.py::test_pages_of_others_may_not_write_by_what_a_function_goes_by",),
     ),
     Fault(
-        "name-pointed-here",
-        "a name that its owner has pointed at this machine opens nothing",
+        "dns-rebinding",
+        "a foreign host name that resolves to this machine gives no access",
         "http/access.py",
         "    if not _is_local_name(headers, served_on):\n",
         "    if False:\n",
@@ -370,15 +374,15 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "expired-token",
-        "a token that has expired opens nothing",
+        "an expired token gives no access",
         "auth.py",
         "        return next((token for token in matches if token.valid(now)), None)\n",
         "        return next(iter(matches), None)\n",
         ("tests/http/test_access.py::test_strangers_are_asked_who_they_are",),
     ),
     Fault(
-        "words-of-the-database",
-        "strangers do not read what the database says of itself",
+        "database-error-exposed",
+        "error messages of the database are not shown to unauthenticated callers",
         "http/gateway.py",
         "    if isinstance(error, StoreError | ConfigurationError) and caller.role is CallerRole.EVENTS:\n",
         "    if False:\n",

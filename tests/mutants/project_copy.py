@@ -1,4 +1,4 @@
-"""Faults planted in a copy of the project, and the tests run there."""
+"""Planting of faults in a copy of the project."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.mutants.faults import Fault
 
 ROOT = Path(__file__).parents[2]
 _COPIED = ("src", "tests", "pyproject.toml", "README.md", "docs", "examples")
-_PATIENCE = 300
+_TIMEOUT = 300
 _PASSED, _FAILED = 0, 1
-_FEW = {"ROMANCY_EXAMPLES": "30", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+_QUICK = {"ROMANCY_EXAMPLES": "30", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 _PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "romancy.testing.plugin")
 _OPTIONS = ("-x", "--timeout=60", "--tb=line", "-pno:cacheprovider", "-knot postgres and not mariadb and not memory")
 
 
-class Garden:
+class ProjectCopy:
     """A copy of the project."""
 
     def __init__(self, folder: Path) -> None:
@@ -30,33 +30,33 @@ class Garden:
 
     @contextmanager
     def planted(self, fault: Fault) -> Iterator[None]:
-        """The fault is in the code."""
+        """Plant a fault for the duration of the context."""
         file = self._folder / "src/romancy" / fault.file
-        sound = file.read_text(encoding="utf-8")
-        _write(file, spoilt(sound, fault))
+        original = file.read_text(encoding="utf-8")
+        _write(file, with_fault(original, fault))
         try:
             yield
         finally:
-            _write(file, sound)
+            _write(file, original)
 
     def run(self, tests: Sequence[str]) -> tuple[int, str]:
-        """How pytest ended on these tests, and what it said."""
-        # With few plug-ins, and on SQLite: most of the time goes into starting.
+        """Run pytest on these tests; returns its exit code and its output."""
+        # With few plug-ins and on SQLite, because most of the time is spent on startup.
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *tests, *_OPTIONS, *(f"-p{name}" for name in _PLUGINS)],
             cwd=self._folder,
             env=_environment(self._folder),
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
 
 
 @contextmanager
-def garden() -> Iterator[Garden]:
-    """A copy, for as long as it is needed."""
+def copy_project() -> Iterator[ProjectCopy]:
+    """A copy of the project for the duration of the context."""
     with TemporaryDirectory(prefix="romancy-mutants-") as folder:
         for name in _COPIED:
             source, target = ROOT / name, Path(folder) / name
@@ -64,34 +64,34 @@ def garden() -> Iterator[Garden]:
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".hypothesis"))
             elif source.exists():
                 shutil.copy(source, target)
-        yield Garden(Path(folder))
+        yield ProjectCopy(Path(folder))
 
 
-def spoilt(text: str, fault: Fault) -> str:
-    """The text with the fault in it. Raises `ValueError` if it does not fit."""
+def with_fault(text: str, fault: Fault) -> str:
+    """The text with the fault. Raises `ValueError` if the fault does not fit."""
     found = text.count(fault.old)
     if found != 1:
         raise ValueError(f"{fault.name}: its old text is in {fault.file} {found} times, not once. Adapt the fault.")
     return text.replace(fault.old, fault.new)
 
 
-def caught(place: Garden, fault: Fault) -> str | None:
-    """Why a planted fault was not caught; None: a test failed, as it should."""
-    with place.planted(fault):
-        code, said = place.run(fault.tests)
+def escape_reason(copy: ProjectCopy, fault: Fault) -> str | None:
+    """Why a planted fault was not caught; None if a test failed."""
+    with copy.planted(fault):
+        code, output = copy.run(fault.tests)
     if code == _PASSED:
         return "SURVIVED: every test passed"
-    return None if code == _FAILED else f"pytest could not run (exit {code}): {_last(said)}"
+    return None if code == _FAILED else f"pytest could not run (exit {code}): {_last(output)}"
 
 
-def sound(place: Garden, faults: Sequence[Fault]) -> str | None:
-    """Why the tests do not pass without a fault; None: they do."""
-    code, said = place.run(list(dict.fromkeys(test for fault in faults for test in fault.tests)))
-    return None if code == _PASSED else f"pytest ends with {code} without any fault: {_last(said)}"
+def baseline_failure(copy: ProjectCopy, faults: Sequence[Fault]) -> str | None:
+    """Why the tests do not pass without a fault; None if they pass."""
+    code, output = copy.run(list(dict.fromkeys(test for fault in faults for test in fault.tests)))
+    return None if code == _PASSED else f"pytest exits with {code} without a fault: {_last(output)}"
 
 
 def _write(file: Path, text: str) -> None:
-    """And forget what was compiled of it: two versions may have the same size, and be of the same second."""
+    """Write a file and delete its compiled versions: two versions may have the same size and the same second."""
     file.write_text(text, encoding="utf-8")
     for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
         compiled.unlink()
@@ -100,9 +100,9 @@ def _write(file: Path, text: str) -> None:
 def _environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "PYTEST_", "PYTHON"))}
     path = os.pathsep.join([str(folder / "src"), str(folder)])
-    return {**kept, "PYTHONPATH": path, "ROMANCY_TEST_DATABASES": "sqlite", **_FEW}
+    return {**kept, "PYTHONPATH": path, "ROMANCY_TEST_DATABASES": "sqlite", **_QUICK}
 
 
-def _last(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _last(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip()]
     return " | ".join(lines[-3:])

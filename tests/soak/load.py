@@ -1,11 +1,11 @@
-"""The steady load of a soak: so many workflows a second, of every kind, and some that are always there.
+"""The steady load of a soak: a fixed rate of workflows of every kind, and some that recur for ever.
 
-    errand     one activity; how long it takes from start to result is measured
-    meeting    waits for an event of its own, and sleeps
-    trouble    fails, and takes back what it has done
-    rounds     hears a message, works, begins anew: these are always there
+    one_activity         runs one activity; the time from start to result is measured
+    wait_and_sleep       waits for its own event and for a timer
+    fail_and_compensate  fails and compensates
+    recurring            receives a message, runs an activity and recurs
 
-Some are cancelled while they wait. Some messages and events are for nobody, and are deleted when they are old.
+Some instances are cancelled while they wait. Some messages and events have no recipient and are deleted by retention.
 """
 
 from __future__ import annotations
@@ -34,63 +34,63 @@ from romancy import (
     workflow,
 )
 
-ROUNDS = 3
-"""How many are always there."""
-_BELL, _PILE = "bell", "pile"
+RECURRING = 3
+"""The number of instances of `recurring`."""
+_ROUND_CHANNEL, _UNREAD_CHANNEL = "rounds", "unread"
 
 
 @activity
 async def work(ctx: ActivityContext, number: int) -> int:
-    """Something small."""
+    """A small activity."""
     return number + 1
 
 
 @work.compensate
 async def take_back(ctx: ActivityContext, number: int) -> None:
-    """The opposite."""
+    """Compensate `work`."""
 
 
 @activity
 async def fail(ctx: ActivityContext) -> None:
-    """What cannot be helped."""
-    raise TerminalError("this one fails")
+    """Fail without retries."""
+    raise TerminalError("planned")
 
 
 @workflow
-async def errand(ctx: WorkflowContext, number: int) -> int:
-    """One activity."""
+async def one_activity(ctx: WorkflowContext, number: int) -> int:
+    """Run one activity."""
     return await work(ctx, number)
 
 
 @workflow
-async def meeting(ctx: WorkflowContext, number: int) -> Any:
-    """Waits, for an event and for a time."""
-    met = await wait_event(ctx, "met", subject=str(number), timeout=60)
+async def wait_and_sleep(ctx: WorkflowContext, number: int) -> Any:
+    """Wait for an event and for a timer."""
+    event = await wait_event(ctx, "go", subject=str(number), timeout=60)
     await sleep(ctx, 0.05)
-    await publish(ctx, _PILE, number)  # nobody ever takes it
-    return met.data
+    await publish(ctx, _UNREAD_CHANNEL, number)  # no instance receives it
+    return event.data
 
 
 @workflow
-async def trouble(ctx: WorkflowContext, number: int) -> None:
-    """Fails."""
+async def fail_and_compensate(ctx: WorkflowContext, number: int) -> None:
+    """Fail and compensate."""
     await work(ctx, number)
     await fail(ctx)
 
 
 @workflow
-async def rounds(ctx: WorkflowContext, number: int) -> None:
-    """For ever."""
-    await subscribe(ctx, _BELL, "broadcast")
-    await receive(ctx, _BELL)
-    await rounds.recur(ctx, await work(ctx, number))
+async def recurring(ctx: WorkflowContext, number: int) -> None:
+    """Receive a message and recur, without an end."""
+    await subscribe(ctx, _ROUND_CHANNEL, "broadcast")
+    await receive(ctx, _ROUND_CHANNEL)
+    await recurring.recur(ctx, await work(ctx, number))
 
 
-WORKFLOWS: list[Workflow[..., Any]] = [errand, meeting, trouble, rounds]
+WORKFLOWS: list[Workflow[..., Any]] = [one_activity, wait_and_sleep, fail_and_compensate, recurring]
 
 
 class Load:
-    """Keeps nothing of what it has done but the times since they were last asked for."""
+    """Generates the load and measures the time of `one_activity` since the last sample."""
 
     def __init__(self, app: App, rate: float) -> None:
         self._app = app
@@ -99,16 +99,16 @@ class Load:
         self._ended = 0
         self._numbers = count(1)
 
-    def news(self) -> tuple[list[float], int]:
-        """The seconds that errands took since the last time, and how many instances have ended."""
+    def take_measurements(self) -> tuple[list[float], int]:
+        """The seconds that instances of `one_activity` took since the last call, and the number of instances that ended."""
         took, self._took = self._took, []
         ended, self._ended = self._ended, 0
         return took, ended
 
     async def run(self, over: asyncio.Event) -> None:
-        """Until it is over."""
-        for number in range(ROUNDS):
-            await self._app.start_workflow(rounds.with_options(instance_id=f"rounds-{number}"), 0)
+        """Generate load until the event is set."""
+        for number in range(RECURRING):
+            await self._app.start_workflow(recurring.with_options(instance_id=f"recurring-{number}"), 0)
         async with asyncio.TaskGroup() as group:
             began = time.monotonic()
             for number in self._numbers:
@@ -120,42 +120,42 @@ class Load:
     def _one(self, number: int) -> Coroutine[Any, Any, None]:
         match number % 10:
             case 0:
-                return self._ring(number)
+                return self._publish_round(number)
             case 1:
                 return self._fail(number)
             case 2:
                 return self._cancel(number)
             case 3 | 4 | 5:
-                return self._meet(number)
+                return self._send_awaited_event(number)
             case _:
-                return self._run_errand(number)
+                return self._run_one_activity(number)
 
-    async def _run_errand(self, number: int) -> None:
+    async def _run_one_activity(self, number: int) -> None:
         began = time.monotonic()
-        handle = await self._app.start_workflow(errand, number)
+        handle = await self._app.start_workflow(one_activity, number)
         await handle.result()
         self._took.append(time.monotonic() - began)
         self._ended += 1
 
-    async def _meet(self, number: int) -> None:
-        handle = await self._app.start_workflow(meeting, number)
-        await self._app.send_event("met", "soak", number, subject=str(number))
+    async def _send_awaited_event(self, number: int) -> None:
+        handle = await self._app.start_workflow(wait_and_sleep, number)
+        await self._app.send_event("go", "soak", number, subject=str(number))
         await handle.result()
         self._ended += 1
 
     async def _fail(self, number: int) -> None:
-        handle = await self._app.start_workflow(trouble, number)
+        handle = await self._app.start_workflow(fail_and_compensate, number)
         with suppress(WorkflowFailedError):
             await handle.result()
         self._ended += 1
 
     async def _cancel(self, number: int) -> None:
-        handle = await self._app.start_workflow(meeting, number)
+        handle = await self._app.start_workflow(wait_and_sleep, number)
         await handle.cancel()
         with suppress(WorkflowCancelledError):
             await handle.result()
         self._ended += 1
 
-    async def _ring(self, number: int) -> None:
-        await self._app.publish(_BELL, number)
-        await self._app.send_event("unheard", "soak", number)
+    async def _publish_round(self, number: int) -> None:
+        await self._app.publish(_ROUND_CHANNEL, number)
+        await self._app.send_event("unmatched", "soak", number)

@@ -1,4 +1,4 @@
-"""What is measured every few seconds: of this process, and of its database."""
+"""Measurements of this process and of its database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SQLITE = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'ro
 
 
 def of_process() -> dict[str, float]:
-    """Memory after a collection, threads, open files."""
+    """Memory after a garbage collection, threads, open files."""
     files = Path("/dev/fd") if not Path("/proc/self/fd").exists() else Path("/proc/self/fd")
     return {
         "memory_mb": resident_mb(),
@@ -32,7 +32,7 @@ def of_process() -> dict[str, float]:
 
 
 def of_times(took: Sequence[float]) -> dict[str, float]:
-    """Half of them, and ninety-nine of a hundred, were quicker; nothing if there are none."""
+    """The median and the 99th percentile; empty without measurements."""
     if not took:
         return {}
     ordered = sorted(took)
@@ -40,7 +40,7 @@ def of_times(took: Sequence[float]) -> dict[str, float]:
 
 
 async def of_database(address: str) -> dict[str, float]:
-    """The rows of every table, and its size; of a file, the size of the whole."""
+    """The rows and the size of every table; on SQLite the size of the file."""
     sizes = await _sizes(address)
     tables = [name for (name,) in await hotel_workload.rows(address, _SQLITE)] if "://" not in address else list(sizes)
     parts = [f"SELECT '{name}', count(*) FROM {name}" for name in sorted(tables)]

@@ -1,4 +1,4 @@
-"""A soak, from the empty database to the verdict."""
+"""A soak, from an empty database to the verdicts."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from romancy.store.sql import server
 from romancy.worker import maintenance
 
 _SAMPLES = 240
-"""As many as are taken, at most."""
+"""The maximum number of samples."""
 _OFTEN = 0.5
-"""Seconds between two, at least."""
+"""The minimum seconds between two samples."""
 _EIGHTH = 8
-"""What is kept for a while is kept for this part of the time: from the second quarter on as much goes as comes."""
+"""Retention is this fraction of the run, so that from the second quarter on as much is deleted as is added."""
 
 
 @dataclass(frozen=True)
 class Soak:
-    """What is wanted."""
+    """The settings of a soak."""
 
     kind: str
     seconds: float
     folder: Path
     rate: float = 20.0
-    """Workflows a second."""
+    """Workflows per second."""
     keeps: bool = False
-    """Nothing is ever deleted: to see that this is found out."""
+    """Disable retention, to test that growth is found."""
     leak: Callable[[], object] | None = None
-    """Done with each sample: to see that what it leaks is found out."""
+    """Called with each sample, to test that a leak is found."""
 
     @property
     def retention(self) -> float:
-        """Seconds for which things are kept."""
+        """Retention in seconds."""
         return self.seconds / _EIGHTH
 
 
 async def soak(wanted: Soak, say: Callable[[str], None] = lambda text: None) -> list[Verdict]:
     """Run the load, write samples to a file, and judge them."""
-    # Autovacuum looks once a minute, and tables here turn over many times in that.
+    # Autovacuum runs once a minute by default, and these tables turn over several times in a minute.
     settings = ["autovacuum_naptime=1s"] if wanted.kind == "postgres" else []
     place = await asyncio.to_thread(database_targets.begin, wanted.kind, wanted.folder, *settings)
     try:
-        with _hurried(wanted):
+        with _short_retention(wanted):
             taken = await _run(wanted, place.address, say)
     finally:
         place.remove()
@@ -95,7 +95,7 @@ async def _sample(wanted: Soak, address: str, load: Load, say: Callable[[str], N
     began = time.monotonic()
     while (now := time.monotonic() - began) < wanted.seconds:
         await asyncio.sleep(every)
-        took, ended = load.news()
+        took, ended = load.take_measurements()
         sample = {"at_s": now, "ended": float(ended), **samples.of_process(), **samples.of_times(took)}
         sample |= await samples.of_database(address)
         taken.append(sample)
@@ -112,7 +112,7 @@ def _rows(sample: Sample) -> float:
 
 
 def _write(path: Path, taken: list[Sample]) -> None:
-    """Add the last sample; a column that comes later has none before."""
+    """Append the last sample. A column that appears later is empty before."""
     is_new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, list({**taken[0], **dict.fromkeys(TIMES)}), extrasaction="ignore")
@@ -122,8 +122,8 @@ def _write(path: Path, taken: list[Sample]) -> None:
 
 
 @contextmanager
-def _hurried(wanted: Soak) -> Iterator[None]:
-    """What is kept for an hour or for days is kept for as long as the rest, so that all of it can be seen to go."""
+def _short_retention(wanted: Soak) -> Iterator[None]:
+    """Shorten all built-in retention periods to that of the soak, so that every kind of deletion happens."""
     kept, soon = round(wanted.retention * MICROS), wanted.retention / 4
     with ExitStack() as stack:
         for module, name, value in (

@@ -1,4 +1,4 @@
-"""A short soak on each database; `make soak` is the long one. What depends on how busy the machine is, is not judged."""
+"""A short soak on each database; `make soak` runs long ones. Times depend on the machine and are not judged."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def test_nothing_grows(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_what_leaks_is_seen(tmp_path: Path) -> None:
+async def test_a_leak_is_found(tmp_path: Path) -> None:
     stop = threading.Event()
     kept: list[bytes] = []
-    leaked = 4_000_000 + round(resident_mb() * 50_000)  # other tests have left much: a twentieth of it each time
+    leaked = 4_000_000 + round(resident_mb() * 50_000)  # a twentieth of what other tests use
     files: list[int] = []
     threads: list[threading.Thread] = []
 

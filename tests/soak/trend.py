@@ -1,6 +1,6 @@
-"""Whether something stays flat: the median of the last quarter of its samples, against that of the second quarter.
+"""Verdicts on samples: the median of the last quarter is compared with that of the second quarter.
 
-The first quarter is left out: caches fill, and what is kept for a while has not been kept for so long yet.
+The first quarter is left out, because caches fill and retention has not yet deleted anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _QUARTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How much higher it may be: so many times, and so much beyond that."""
+    """The allowed growth: a factor and an amount beyond it."""
 
     times: float
     more: float
@@ -31,14 +31,14 @@ BOUNDS = {
     "rows": Bound(1.2, 100),
     "kb": Bound(1.3, 1024),
 }
-"""By the name of a column, or what stands before its colon: `rows:romancy_events`. The others are not judged."""
+"""By the name of a column, or the part before its colon: `rows:romancy_events`. Other columns are not judged."""
 TIMES = ("p50_ms", "p99_ms")
-"""What depends on how busy the machine is."""
+"""The columns that depend on the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one column."""
+    """The verdict on one column."""
 
     name: str
     before: float
@@ -47,7 +47,7 @@ class Verdict:
 
     @property
     def is_flat(self) -> bool:
-        """It has not grown, or not by more than it may."""
+        """Whether the column has not grown by more than its bound."""
         return self.after <= self.most
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Verdict:
 
 
 def judge(samples: Sequence[Sample]) -> list[Verdict]:
-    """Of every column that has a bound. A sample may lack a column; one that came later was nothing before."""
+    """The verdict on every column with a bound. A column that is missing in the earlier samples counts as zero there."""
     quarter = len(samples) // _QUARTERS
     if not quarter:
         raise ValueError(f"{len(samples)} samples are too few to judge by: the soak must be longer.")

@@ -1,7 +1,7 @@
-"""Runs Python's own tests of asyncio inside workflows: `python -m tests.stdlib_asyncio [--quick] [PATTERN ...]`.
+"""Runs Python's own tests of asyncio as workflow bodies: `python -m tests.stdlib_asyncio [--quick] [PATTERN ...]`.
 
-Each is played live, every prefix of its history is replayed, and another process with another hash seed replays it again.
-What is not equal, and what fails without being in `exceptions.toml` (or passes in spite of being there), fails the run.
+Each test runs live, every prefix of its history is replayed, and another process with another hash seed replays it again.
+The run fails on a difference, on a failure that `exceptions.toml` does not list, and on a listed test that passes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUICK = (
     "test_tasks.CTaskSubclass",
     "test_tasks.CTask_CFuture_Sub",
 )
-"""What `--quick` leaves to the whole: the same tests with other implementations of tasks."""
+"""Tests that `--quick` leaves out: the same tests with other implementations of tasks."""
 
 
 def main() -> int:
@@ -45,60 +45,60 @@ def main() -> int:
     except ImportError:
         print(SKIPPED)
         return 0
-    _quieten()
+    _silence_asyncio()
     if options.replay:
         return _replay(Path(options.replay))
     began = time.monotonic()
-    results, histories = _play(options)
-    for name, difference in _elsewhere(histories).items():
+    results, histories = _run_cases(options)
+    for name, difference in _replay_elsewhere(histories).items():
         results[name] = f"in another process: {difference}"
-    wrong = _wrong(results, told=not options.patterns)
+    unexpected = _unexpected(results, complete=not options.patterns)
     counts = Counter(
         "passed" if one == "passed" else "skipped" if one == "skipped" else "differ" for one in results.values()
     )
-    print("\n".join(wrong))
+    print("\n".join(unexpected))
     version = ".".join(map(str, sys.version_info[:3]))
     print(
         f"asyncio's own tests on Python {version}: {len(results)} run in {time.monotonic() - began:.0f} s, "
         f"{counts['passed']} pass, {counts['differ']} differ, {counts['skipped']} skipped by Python; "
-        f"{len(wrong)} not as in {Path('tests/stdlib_asyncio/exceptions.toml')}"
+        f"{len(unexpected)} not as listed in {Path('tests/stdlib_asyncio/exceptions.toml')}"
     )
-    return 1 if wrong or not counts["passed"] else 0
+    return 1 if unexpected or not counts["passed"] else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.stdlib_asyncio", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("patterns", nargs="*", help="only tests of these names")
+    parser.add_argument("patterns", nargs="*", help="only tests whose names match")
     parser.add_argument("--quick", action="store_true", help="each test with one implementation of tasks only")
-    parser.add_argument("--all", action="store_true", help="show how each test went")
+    parser.add_argument("--all", action="store_true", help="print the outcome of each test")
     parser.add_argument("--replay", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _quieten() -> None:
-    """Tests provoke what asyncio complains of."""
+def _silence_asyncio() -> None:
+    """Suppress the warnings of asyncio that the tests provoke."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda unraisable: None
 
 
-def _play(options: argparse.Namespace) -> tuple[dict[str, str], dict[str, Any]]:
-    from tests.stdlib_asyncio.bodies import body_of, cases, judged
+def _run_cases(options: argparse.Namespace) -> tuple[dict[str, str], dict[str, Any]]:
+    from tests.stdlib_asyncio.bodies import body_of, cases, check_replays
 
     results: dict[str, str] = {}
     histories: dict[str, Any] = {}
     for name, case in cases():
-        if (options.quick and name.startswith(QUICK)) or _listed(name, "left_out"):
+        if (options.quick and name.startswith(QUICK)) or _is_listed(name, "left_out"):
             continue
         if options.patterns and not any(fnmatch(name, pattern) for pattern in options.patterns):
             continue
-        outcome, played = judged(body_of(case))
+        outcome, result = check_replays(body_of(case))
         results[name] = outcome
         if options.all:
             print(f"{name}: {outcome}", flush=True)
         if outcome == "passed":
-            entries = [[entry.seq, entry.op, entry.at, entry.digest.hex()] for entry in played.history]
-            histories[name] = [entries, _digest(played.trace)]
+            entries = [[entry.seq, entry.op, entry.at, entry.digest.hex()] for entry in result.history]
+            histories[name] = [entries, _digest(result.trace)]
     return results, histories
 
 
@@ -106,8 +106,8 @@ def _digest(trace: list[str]) -> str:
     return blake2b("\n".join(trace).encode(), digest_size=8).hexdigest()
 
 
-def _elsewhere(histories: dict[str, Any]) -> dict[str, str]:
-    """Replay them in another process, where everything hashes otherwise and lies elsewhere."""
+def _replay_elsewhere(histories: dict[str, Any]) -> dict[str, str]:
+    """Replay the histories in another process, with other hashes and addresses."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "histories.json"
         file.write_text(json.dumps(histories))
@@ -144,34 +144,34 @@ def _replay(file: Path) -> int:
 
 @cache
 def _exceptions(kind: str) -> list[tuple[str, str]]:
-    """The patterns of one kind that count for this Python, with their reasons."""
+    """The patterns of one kind that apply to this Python, with their reasons."""
     version = ".".join(map(str, sys.version_info[:2]))
     tables: list[dict[str, Any]] = tomllib.loads((HERE / "exceptions.toml").read_text()).get(kind, [])
     return [(test, one["reason"]) for one in tables if version in one.get("only", [version]) for test in one["tests"]]
 
 
-def _listed(name: str, kind: str) -> bool:
+def _is_listed(name: str, kind: str) -> bool:
     return any(fnmatch(name, pattern) for pattern, _ in _exceptions(kind))
 
 
-def _wrong(results: dict[str, str], *, told: bool) -> list[str]:
-    wrong = [
+def _unexpected(results: dict[str, str], *, complete: bool) -> list[str]:
+    unexpected = [
         f"FAILED {name}: {one}"
         for name, one in results.items()
-        if one not in ("passed", "skipped") and not _listed(name, "differs")
+        if one not in ("passed", "skipped") and not _is_listed(name, "differs")
     ]
-    wrong += [
-        f"PASSED in spite of exceptions.toml: {name}"
+    unexpected += [
+        f"PASSED although listed in exceptions.toml: {name}"
         for name, one in results.items()
-        if one == "passed" and _listed(name, "differs")
+        if one == "passed" and _is_listed(name, "differs")
     ]
-    if told:
-        wrong += [
+    if complete:
+        unexpected += [
             f"NO SUCH TEST: {pattern}"
             for pattern, _ in _exceptions("differs")
             if not any(fnmatch(name, pattern) for name in results)
         ]
-    return wrong
+    return unexpected
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Tests of `test.test_asyncio` as bodies of runs: played live on virtual time, and replayed.
+"""Tests of `test.test_asyncio` as bodies of runs, live on virtual time and replayed.
 
-A test that is a coroutine is awaited. One that is a function runs in a greenlet, and its `loop.run_until_complete(...)` is
-awaited by the run's main task: it is given the run wherever it asks for a loop.
+A coroutine test is awaited. A synchronous test runs in a greenlet, and the run's main task awaits what the test passes to
+`loop.run_until_complete(...)`. Wherever the test asks for a loop, it gets the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MODULES = (
     "test_eager_task_factory", "test_futures", "test_futures2", "test_locks", "test_pep492", "test_queues",
     "test_staggered", "test_taskgroups", "test_tasks", "test_timeouts", "test_waitfor",
 )  # fmt: skip
-"""What is about pure asyncio; the rest is about sockets, processes, and loops themselves."""
+"""The modules about pure asyncio; the others are about sockets, processes and event loops."""
 MOST_STEPS = 10_000
 MOST_PREFIXES = 25
 Case = Any
@@ -39,7 +39,7 @@ Body = Callable[["BodyRun"], Coroutine[Any, Any, Any]]
 
 
 class BodyRun(Run):
-    """A run that a test takes for its loop."""
+    """A run that a test uses as its loop."""
 
     __slots__ = ("factory", "main", "trace")
 
@@ -50,11 +50,11 @@ class BodyRun(Run):
         self.factory: Any = None
 
     def set_task_factory(self, factory: Any) -> None:
-        """Tests of several kinds of tasks have them made so; a run refuses it."""
+        """Accept a task factory, as some tests need, although a run refuses it."""
         self.factory = factory
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        """By the factory, if there is one."""
+        """Create a task with the factory, if there is one."""
         if self.factory is None or self._evicting:
             return super().create_task(coro, **options)
         name = options.pop("name", None)
@@ -64,43 +64,43 @@ class BodyRun(Run):
         return task
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        """The order of callbacks is what replays must repeat."""
+        """Record the order of callbacks, which a replay must repeat."""
         soon = super().call_soon(callback, *args, context=context)
         owner = getattr(callback, "__self__", None)
         name = owner.get_name() if isinstance(owner, asyncio.Task) else ""
-        whose = "" if name.startswith("Task-") else name  # those are counted through the whole process
+        whose = "" if name.startswith("Task-") else name  # asyncio counts these names for the whole process
         self.trace.append(f"{getattr(callback, '__qualname__', type(callback).__name__)} {whose}")
         return soon
 
     def run_until_complete(self, future: Any) -> Any:
-        """Let the main task await it."""
+        """Let the main task await the future."""
         here = getcurrent()
         if here.parent is None or self.main is None:
             raise AssertionError("run_until_complete() outside a test")
         return self.main.switch(asyncio.ensure_future(future, loop=self))
 
     def close(self) -> None:
-        """It is closed by its eviction."""
+        """Nothing to do: eviction closes a run."""
 
     def advance_time(self, by: float) -> None:
-        """Its time passes by itself."""
+        """Nothing to do: virtual time passes by itself."""
 
     def set_debug(self, enabled: bool) -> None:
-        """Runs have no debug mode."""
+        """Nothing to do: a run has no debug mode."""
 
     def get_debug(self) -> bool:
-        """Never; it is not asked of the class above, whose body a test may replace."""
+        """Always False; not inherited, because a test may replace the method of the base class."""
         return False
 
     async def shutdown_asyncgens(self) -> None:
-        """A run ends them itself."""
+        """Nothing to do: a run closes them itself."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """It has none."""
+        """Nothing to do: a run has no executor."""
 
 
 def cases(modules: Iterable[str] = MODULES) -> Iterator[tuple[str, Case]]:
-    """Every test of the modules that this interpreter has, by name, each with a way to make it."""
+    """Every test of the modules that this interpreter has, by name."""
     for name in modules:
         try:
             module = importlib.import_module(f"test.test_asyncio.{name}")
@@ -117,7 +117,7 @@ def body_of(case: Case) -> Body:
 
 
 async def _body(case: Case, run: BodyRun) -> str:
-    """One test from its set-up to its clean-up."""
+    """Run one test from its setup to its cleanup."""
     case = type(case)(case._testMethodName)
     method = getattr(case, case._testMethodName)
     skipped = getattr(type(case), "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False)
@@ -142,7 +142,7 @@ async def _body(case: Case, run: BodyRun) -> str:
 
 
 def _nothing() -> None:
-    """Of tests that have no such part."""
+    """Stands for a missing part of a test."""
 
 
 async def _called(run: BodyRun, function: Callable[[], Any]) -> Any:
@@ -164,47 +164,47 @@ async def _called(run: BodyRun, function: Callable[[], Any]) -> Any:
 
 
 @dataclass
-class Played:
-    """What became of a test."""
+class BodyResult:
+    """The result of a test."""
 
     outcome: str
     history: list[Entry]
     trace: list[str]
     marks: list[int]
-    """How long the trace was after the start and after each entry."""
+    """The length of the trace after the start and after each entry."""
 
 
-def live(body: Body) -> Played:
-    """Play a body: whenever nothing else can happen, the next timer goes off."""
-    run, books = _prepared(body, [])
+def live(body: Body) -> BodyResult:
+    """Run a body live: whenever nothing else can happen, the next timer fires."""
+    run, execution = _prepared(body, [])
     with _surroundings(run):
-        books.start(0)
+        execution.start(0)
         marks = [len(run.trace)]
         while run.body_outcome is None and len(marks) < MOST_STEPS:
-            issue = books.due_issues(10**18)[0]
-            books.feed(Resolution(Kind.TIMER, issue.op, max(issue.due or 0, run.at)))
+            issue = execution.due_issues(10**18)[0]
+            execution.feed(Resolution(Kind.TIMER, issue.op, max(issue.due or 0, run.at)))
             marks.append(len(run.trace))
-        played = Played(_outcome(run), list(books.take_entries()), list(run.trace), marks)
+        result = BodyResult(_outcome(run), list(execution.take_entries()), list(run.trace), marks)
         run.evict()
-    return played
+    return result
 
 
-def replayed(body: Body, history: list[Entry]) -> Played:
+def replayed(body: Body, history: list[Entry]) -> BodyResult:
     """Replay a body to the end of a history."""
-    run, books = _prepared(body, history)
+    run, execution = _prepared(body, history)
     with _surroundings(run):
         try:
-            books.replay(0, history)
+            execution.replay(0, history)
             outcome = _outcome(run)
         except Exception as error:
             outcome = f"replay: {type(error).__name__}: {error}"
-        played = Played(outcome, history, list(run.trace), [])
+        result = BodyResult(outcome, history, list(run.trace), [])
         run.evict()
-    return played
+    return result
 
 
-def judged(body: Body) -> tuple[str, Played]:
-    """Live, and then every prefix of the history anew; how it went."""
+def check_replays(body: Body) -> tuple[str, BodyResult]:
+    """Run a body live and replay every prefix of its history; returns the outcome and the live result."""
     first = live(body)
     prefixes = range(len(first.history)) if len(first.history) <= MOST_PREFIXES else []
     for length in prefixes:
@@ -219,14 +219,14 @@ def judged(body: Body) -> tuple[str, Played]:
 
 def _prepared(body: Body, history: list[Entry]) -> tuple[BodyRun, Execution]:
     asyncio_patches.install()
-    random.seed(1)  # some tests sleep for random times: each play of them for the same ones
+    random.seed(1)  # some tests sleep for random times, which must be equal in every run
     make: Any = BodyRun
     run: BodyRun = make(lambda: body(run))
     return run, Execution(run, history, length=len(history))
 
 
 def _surroundings(run: BodyRun) -> ExitStack:
-    """Whoever makes a loop gets the run."""
+    """Return the run wherever a test creates a loop, and suppress output."""
     stack = ExitStack()
     stack.enter_context(redirect_stdout(io.StringIO()))
     stack.enter_context(redirect_stderr(io.StringIO()))

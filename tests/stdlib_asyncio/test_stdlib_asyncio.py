@@ -1,4 +1,4 @@
-"""Python's own tests of asyncio in workflows, in a bounded form (`make asyncio` runs all), and typical programs of anyio."""
+"""A part of Python's own asyncio tests as workflow bodies (`make asyncio` runs all of them), and typical anyio programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.stdlib_asyncio.__main__ import SKIPPED
-from tests.stdlib_asyncio.bodies import Body, BodyRun, judged
+from tests.stdlib_asyncio.bodies import Body, BodyRun, check_replays
 
 MODULES = ("test_locks.*", "test_queues.*", "test_taskgroups.*", "test_timeouts.*", "test_waitfor.*", "test_futures2.*")
 
@@ -33,11 +33,11 @@ async def _works(name: str, seconds: float, seen: list[str]) -> None:
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.sleep(1)
-            seen.append(f"{name} tidied")
+            seen.append(f"{name} cleaned up")
 
 
 async def siblings(run: BodyRun) -> list[str]:
-    """One of many fails: the others tidy up, which takes time."""
+    """One of many tasks fails, and the others take time to clean up."""
     seen: list[str] = []
 
     async def fails() -> None:
@@ -55,7 +55,7 @@ async def siblings(run: BodyRun) -> list[str]:
 
 
 async def scopes(run: BodyRun) -> list[Any]:
-    """Scopes in scopes, with deadlines, shielded and not."""
+    """Nested scopes with deadlines, shielded and not."""
     seen: list[str] = []
     inner = anyio.CancelScope()
     with anyio.move_on_after(10) as outer:
@@ -74,7 +74,7 @@ async def scopes(run: BodyRun) -> list[Any]:
 
 
 async def streams(run: BodyRun) -> list[str]:
-    """A producer, three consumers, and a stream that is full."""
+    """A producer, three consumers, and a full stream."""
     seen: list[str] = []
     send, receive = anyio.create_memory_object_stream[int](2)
 
@@ -95,7 +95,7 @@ async def streams(run: BodyRun) -> list[str]:
 
 
 async def locks(run: BodyRun) -> list[str]:
-    """Locks, semaphores, limiters, events and conditions, with waiters that give up."""
+    """Locks, semaphores, limiters, events and conditions, with waiters that time out."""
     seen: list[str] = []
     lock, semaphore, limiter = anyio.Lock(), anyio.Semaphore(2), anyio.CapacityLimiter(2)
     event, condition = anyio.Event(), anyio.Condition()
@@ -139,7 +139,7 @@ async def started(run: BodyRun) -> list[str]:
 
 
 async def together(run: BodyRun) -> list[str]:
-    """anyio's scopes around groups and timeouts of asyncio, and the other way round."""
+    """anyio's scopes around asyncio's groups and timeouts, and the other way round."""
     seen: list[str] = []
     with anyio.move_on_after(4):
         async with asyncio.TaskGroup() as group:
@@ -164,12 +164,12 @@ def test_anyio_is_the_same_live_and_replayed(program: Body) -> None:
         assert not outcome.startswith(("another order", "replay", "did not", "Workflow", "Assertion")), outcome
         return outcome
 
-    outcomes = {counted(judged(program)[0]) for _ in range(3)}
+    outcomes = {counted(check_replays(program)[0]) for _ in range(3)}
     assert len(outcomes) == 1
 
 
-def test_a_program_that_is_not_the_same_is_found() -> None:
-    """Or the tests above would prove nothing."""
+def test_a_nondeterministic_program_is_found() -> None:
+    """Shows that the tests above can fail."""
     times = [0]
 
     async def wobbles(run: BodyRun) -> None:
@@ -178,4 +178,4 @@ def test_a_program_that_is_not_the_same_is_found() -> None:
         run.call_soon(str if times[0] % 2 else int)
         await anyio.sleep(1)
 
-    assert judged(wobbles)[0].startswith("another order of callbacks")
+    assert check_replays(wobbles)[0].startswith("another order of callbacks")
