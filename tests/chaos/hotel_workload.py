@@ -242,12 +242,10 @@ class Acknowledgements:
 class HotelClient:
     """Starts visits and sends what they wait for, with a limited number of visits at a time."""
 
-    def __init__(
-        self, client: Client, acknowledgements: Acknowledgements, chance: random.Random, *, at_once: int = 40
-    ) -> None:
+    def __init__(self, client: Client, acknowledgements: Acknowledgements, rng: random.Random, *, at_once: int = 40) -> None:
         self._client = client
         self._acknowledgements = acknowledgements
-        self._chance = chance
+        self._rng = rng
         self._at_once = at_once
 
     async def serve(self, visits: int, *, first: int = 0) -> None:
@@ -264,7 +262,7 @@ class HotelClient:
         await self._client.start_workflow(visit.with_options(instance_id=name_of(number)), number)
         self._acknowledgements.started.append(number)
         calls = [self._pay(number), self._send_replies(number)]
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             calls.reverse()
         for call in calls:
             await call
@@ -345,7 +343,7 @@ class FaultInjector:
 
     workers: HotelWorkers
     server: Server | None
-    chance: random.Random
+    rng: random.Random
     pause: float = 1.0
     """Maximum seconds between two faults."""
     running: list[Worker] = field(default_factory=list)
@@ -377,20 +375,20 @@ class FaultInjector:
         self.restarts.append(hard)
 
     async def _kill(self) -> None:
-        victim = self.chance.randrange(len(self.running))
+        victim = self.rng.randrange(len(self.running))
         await asyncio.to_thread(self.running[victim].kill)
         self.killed += 1
-        await asyncio.sleep(self.chance.random() * 0.3)
+        await asyncio.sleep(self.rng.random() * 0.3)
         self.running[victim] = self.workers.start()
-        await asyncio.sleep(self.pause * self.chance.random())
+        await asyncio.sleep(self.pause * self.rng.random())
 
     async def _pause_worker(self) -> None:
-        victim = self.chance.choice(self.running)
+        victim = self.rng.choice(self.running)
         victim.stop()
         self.stopped += 1
-        await asyncio.sleep(LEASE * (1.5 + self.chance.random()))  # longer than the lease, so that it is declared dead
+        await asyncio.sleep(LEASE * (1.5 + self.rng.random()))  # longer than the lease, so that it is declared dead
         victim.go_on()
-        await asyncio.sleep(self.pause * self.chance.random())
+        await asyncio.sleep(self.pause * self.rng.random())
 
 
 async def stop_clerks(client: Client, clerks: int) -> None:

@@ -28,10 +28,10 @@ async def test_nothing_is_lost_or_done_twice(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setenv(order_workflows.EFFECT_LOG, str(tmp_path / "effects"))
-    chance, acknowledgements = random.Random(seed), Acknowledgements()
+    rng, acknowledgements = random.Random(seed), Acknowledgements()
 
     def now_and_then(text: str, number: int) -> Cut | None:
-        return chance.choice((Cut.BEFORE, Cut.AFTER, Cut.DURING)) if chance.random() * EVERY < 1 else None
+        return rng.choice((Cut.BEFORE, Cut.AFTER, Cut.DURING)) if rng.random() * EVERY < 1 else None
 
     async with proxy_to(address) as line:
         app = App(
@@ -45,7 +45,7 @@ async def test_nothing_is_lost_or_done_twice(
             await app._maintenance.register_worker()  # type: ignore[union-attr]
             await competing_consumers.start_clerks(app, CLERKS)
             line.expect(now_and_then)
-            await HotelClient(app, acknowledgements, chance, at_once=10).serve(VISITS)
+            await HotelClient(app, acknowledgements, rng, at_once=10).serve(VISITS)
 
             async def all_gone() -> bool:
                 return await count(address, hotel_workload.UNFINISHED) == 0

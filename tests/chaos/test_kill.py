@@ -29,14 +29,14 @@ KILLING = 12.0
 
 
 async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    chance = random.Random(20)
+    rng = random.Random(20)
     killed: set[int] = set()
     with Workers(tmp_path) as workers:
         running = [workers.start(), workers.start()]
         async with Client(str(tmp_path / "chaos.db"), workflows=order_workflows.WORKFLOWS) as client:
             for number in range(ORDERS):
                 await client.start_workflow(order_workflows.order.with_options(instance_id=f"order-{number}"), number)
-            await _kill_at_random(workers, running, chance, killed, tmp_path)
+            await _kill_at_random(workers, running, rng, killed, tmp_path)
             await until(lambda: _unfinished(tmp_path) == 0, f"every order ends:\n{workers.texts()[-3000:]}")
             for number in range(ORDERS):
                 result = await client.get_result(f"order-{number}")
@@ -54,12 +54,12 @@ async def test_killed_workers_lose_nothing_and_repeat_nothing(tmp_path: Path) ->
 
 
 async def _kill_at_random(
-    workers: Workers, running: list[Worker], chance: random.Random, killed: set[int], folder: Path
+    workers: Workers, running: list[Worker], rng: random.Random, killed: set[int], folder: Path
 ) -> None:
     end = time.monotonic() + KILLING
     while time.monotonic() < end and _unfinished(folder):
-        await _effects_go_on(folder, more=chance.randrange(1, 150))
-        victim = chance.randrange(len(running))
+        await _effects_go_on(folder, more=rng.randrange(1, 150))
+        victim = rng.randrange(len(running))
         running[victim].kill()
         killed.add(running[victim].pid)
         assert rows(folder, WITHOUT_WAKE_SOURCE) == []

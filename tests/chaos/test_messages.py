@@ -53,14 +53,14 @@ async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> Non
 
 
 async def _kill_on_the_way(workers: MessageWorkers, running: list[Worker], killed: set[int], folder: Path) -> None:
-    chance = random.Random(10)
+    rng = random.Random(10)
     for number in range(1, KILLS + 1):
-        far_enough = number * LETTERS // (KILLS + 1) - chance.randrange(LETTERS // 20)
+        far_enough = number * LETTERS // (KILLS + 1) - rng.randrange(LETTERS // 20)
         await until(
             lambda: competing_consumers.taken(folder) >= far_enough,  # noqa: B023
             f"letters are taken:\n{workers.texts()[-3000:]}",
         )
-        victim = chance.randrange(PROCESSES)
+        victim = rng.randrange(PROCESSES)
         running[victim].kill()
         killed.add(running[victim].pid)
         assert rows(folder, WITHOUT_WAKE_SOURCE) == []

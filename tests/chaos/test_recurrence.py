@@ -171,14 +171,14 @@ async def test_the_meter_finds_memory_that_is_never_freed(measured: Measured, mo
 
 
 async def test_the_chain_goes_on_in_other_hands(tmp_path: Path) -> None:
-    chance, killed = random.Random(4), set[int]()
+    rng, killed = random.Random(4), set[int]()
     with MessageWorkers(tmp_path) as workers:
         worker = workers.start()
         async with Client(str(tmp_path / "chaos.db"), workflows=[recurrence_chain.chain]) as client:
             first = recurrence_chain.chain.with_options(instance_id=recurrence_chain.NAME)
             handle = await client.start_workflow(first, 1, CHAIN, True)
             for number in range(1, KILLS + 1):
-                far_enough = number * CHAIN // (KILLS + 1) + chance.randrange(200)
+                far_enough = number * CHAIN // (KILLS + 1) + rng.randrange(200)
                 await until(lambda: recurrence_chain.generation(tmp_path) >= far_enough, "it recurs")  # noqa: B023
                 worker.kill()
                 killed.add(worker.pid)

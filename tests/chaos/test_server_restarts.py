@@ -65,13 +65,13 @@ class Target:
 
 
 async def test_a_storm_loses_nothing_and_repeats_nothing(target: Target, tmp_path: Path) -> None:
-    acknowledgements, chance, address = Acknowledgements(), random.Random(7), target.address
+    acknowledgements, rng, address = Acknowledgements(), random.Random(7), target.address
     with HotelWorkers(address, tmp_path) as workers:
-        injector = FaultInjector(workers, target.server, chance, pause=1.0 + VISITS / 1000)
+        injector = FaultInjector(workers, target.server, rng, pause=1.0 + VISITS / 1000)
         injector.begin(target.workers)
         async with Client(address, workflows=[hotel_workload.visit, competing_consumers.clerk]) as client:
             await competing_consumers.start_clerks(client, CLERKS)
-            serving = asyncio.create_task(HotelClient(client, acknowledgements, chance).serve(VISITS))
+            serving = asyncio.create_task(HotelClient(client, acknowledgements, rng).serve(VISITS))
             await injector.run(address, VISITS)
             await serving
             await _all_gone(address, workers)

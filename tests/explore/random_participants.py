@@ -12,55 +12,53 @@ _MODES = ("broadcast", "competing", "direct")
 _VIAS = ("workflow", "activity", "flaky activity")
 
 
-def random_participants(name: str, chance: random.Random) -> Participants:
+def random_participants(name: str, rng: random.Random) -> Participants:
     """Random participants; their names begin with `name`."""
-    return _Maker(name, chance).participants()
+    return _Maker(name, rng).participants()
 
 
 class _Maker:
-    def __init__(self, name: str, chance: random.Random) -> None:
+    def __init__(self, name: str, rng: random.Random) -> None:
         self._name = name
-        self._chance = chance
-        self._types = [f"{name}/t{number}" for number in range(chance.choice([1, 2]))]
-        self._channels = {f"{name}/c{number}": chance.choice(_MODES) for number in range(chance.choice([1, 2]))}
+        self._rng = rng
+        self._types = [f"{name}/t{number}" for number in range(rng.choice([1, 2]))]
+        self._channels = {f"{name}/c{number}": rng.choice(_MODES) for number in range(rng.choice([1, 2]))}
         self._group = f"{name}/g"
-        self._event_share = chance.choice([0.2, 0.5, 0.8])
+        self._event_share = rng.choice([0.2, 0.5, 0.8])
         """The share of events, as opposed to messages."""
-        self._listeners = [f"{name}/l{number}" for number in range(chance.choice([1, 2, 3]))]
+        self._listeners = [f"{name}/l{number}" for number in range(rng.choice([1, 2, 3]))]
 
     def participants(self) -> Participants:
-        chance = self._chance
-        senders = [self._sender(f"{self._name}/s{number}") for number in range(chance.choice([0, 1, 2]))]
-        external_senders = [
-            self._external_sender(f"{self._name}/o{number}", number) for number in range(chance.choice([1, 2]))
-        ]
+        rng = self._rng
+        senders = [self._sender(f"{self._name}/s{number}") for number in range(rng.choice([0, 1, 2]))]
+        external_senders = [self._external_sender(f"{self._name}/o{number}", number) for number in range(rng.choice([1, 2]))]
         return Participants([self._listener(id) for id in self._listeners], senders, external_senders)
 
     # --- listeners
 
     def _listener(self, id: str) -> Spec:
-        chance = self._chance
-        waits = [self._wait() for _ in range(chance.choice([1, 1, 2, 3]))]
+        rng = self._rng
+        waits = [self._wait() for _ in range(rng.choice([1, 1, 2, 3]))]
         patient = all(wait["timeout"] is None for wait in waits)
-        groups = [self._group] if chance.random() < 0.3 else []
+        groups = [self._group] if rng.random() < 0.3 else []
         return listener(
             id,
             waits,
             subscribe=[list(pair) for pair in self._channels.items()],
             groups=groups,
-            how=chance.choice(["each", "all", "first", "first", "beside", "beside"]),
-            rounds=chance.choice([1, 2, 3, *([None, None, None] if patient else [])]),
-            recur=chance.choice([0, 0, 1, 2]),
+            how=rng.choice(["each", "all", "first", "first", "beside", "beside"]),
+            rounds=rng.choice([1, 2, 3, *([None, None, None] if patient else [])]),
+            recur=rng.choice([0, 0, 1, 2]),
         )
 
     def _wait(self) -> Spec:
-        chance = self._chance
-        timeout = chance.choice([None, None, None, 1.0, 5.0])
-        if chance.random() >= self._event_share:
-            return for_message(chance.choice(list(self._channels)), timeout=timeout)
-        subject = chance.choice([None, None, "x"])
-        match = chance.choice([None, None, {"k": 1}])
-        return for_event(chance.choice(self._types), subject=subject, match=match, timeout=timeout)
+        rng = self._rng
+        timeout = rng.choice([None, None, None, 1.0, 5.0])
+        if rng.random() >= self._event_share:
+            return for_message(rng.choice(list(self._channels)), timeout=timeout)
+        subject = rng.choice([None, None, "x"])
+        match = rng.choice([None, None, {"k": 1}])
+        return for_event(rng.choice(self._types), subject=subject, match=match, timeout=timeout)
 
     # --- senders
 
@@ -71,32 +69,32 @@ class _Maker:
         return ExternalSender(name, process, self._items(name, ("outside",), 4))
 
     def _items(self, by: str, vias: Sequence[str], most: int) -> list[Spec]:
-        chance = self._chance
-        return [self._item(by, n, chance.choice(vias)) for n in range(chance.randint(1, most))]
+        rng = self._rng
+        return [self._item(by, n, rng.choice(vias)) for n in range(rng.randint(1, most))]
 
     def _item(self, by: str, n: int, via: str) -> Spec:
-        chance = self._chance
-        channel = chance.choice(list(self._channels))
-        if chance.random() < self._event_share:
+        rng = self._rng
+        channel = rng.choice(list(self._channels))
+        if rng.random() < self._event_share:
             return self._event(by, n, via)
-        match chance.choice(["publish", "publish", "to", "group"]):
+        match rng.choice(["publish", "publish", "to", "group"]):
             case "publish":
                 return item(by, n, "publish", via, channel=channel)
             case "group":
                 return item(by, n, "group", via, channel=channel, group=self._group)
             case _:
-                return item(by, n, "to", via, channel=channel, to=chance.choice(self._listeners))
+                return item(by, n, "to", via, channel=channel, to=rng.choice(self._listeners))
 
     def _event(self, by: str, n: int, via: str) -> Spec:
-        chance = self._chance
+        rng = self._rng
         return item(
             by,
             n,
             "event",
             via,
             id=f"{by}:{n}",
-            again=chance.random() < 0.3,
-            type=chance.choice(self._types),
-            subject=chance.choice([None, "x", "y"]),
-            to=chance.choice([None, None, None, chance.choice(self._listeners)]),
+            again=rng.random() < 0.3,
+            type=rng.choice(self._types),
+            subject=rng.choice([None, "x", "y"]),
+            to=rng.choice([None, None, None, rng.choice(self._listeners)]),
         )

@@ -65,21 +65,19 @@ def try_random_orders(seed: int, rounds: int) -> Found:
 
 
 async def _try_random_orders(seed: int, rounds: int) -> Found:
-    chance = random.Random(seed)
-    notify_mode: NotifyMode = chance.choice(("late", "late", "at once", "never"))
+    rng = random.Random(seed)
+    notify_mode: NotifyMode = rng.choice(("late", "late", "at once", "never"))
     scheduler = Scheduler(
         notify_mode=notify_mode,
-        gates_batches=chance.random() < 0.5,
-        extra_gates=chance.random() < 0.5,
-        split=chance.random() < 0.3,
+        gates_batches=rng.random() < 0.5,
+        extra_gates=rng.random() < 0.5,
+        split=rng.random() < 0.3,
     )
-    async with open_explorer(chance.choice([1, 2, 2]), scheduler, cache_size=chance.choice([0, 1, 1000])) as explorer:
+    async with open_explorer(rng.choice([1, 2, 2]), scheduler, cache_size=rng.choice([0, 1, 1000])) as explorer:
         for number in range(1, rounds + 1):
-            participants = random_participants(f"{number}", chance)
+            participants = random_participants(f"{number}", rng)
             try:
-                await explorer.run_round(
-                    participants, RandomStrategy(chance.randrange(2**32), crashes=chance.choice([0, 1, 2]))
-                )
+                await explorer.run_round(participants, RandomStrategy(rng.randrange(2**32), crashes=rng.choice([0, 1, 2])))
             except Divergence as divergence:
                 return Found(number, f"seed {seed}, round {number}: {divergence}\n{participants}")
     return Found(rounds, None)

@@ -48,7 +48,7 @@ class Round:
     mode: str
     cancelled: bool
     """Whether side a is cancelled meanwhile."""
-    chance: random.Random
+    rng: random.Random
     received: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     ended: set[str] = field(default_factory=set[str])
     """The sides that have ended."""
@@ -86,7 +86,7 @@ class Round:
 
     async def yield_randomly(self, most: int = 4) -> None:
         """Yield to the event loop a random number of times."""
-        for _ in range(self.chance.randrange(most)):
+        for _ in range(self.rng.randrange(most)):
             await asyncio.sleep(0)
 
 
@@ -177,7 +177,7 @@ class StoreRace:
 
     def __init__(self, database: str, seed: int = 0) -> None:
         self._database = database
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self.faults: list[str] = []
 
     def run(self, rounds: int) -> None:
@@ -203,9 +203,9 @@ class StoreRace:
         for number in todo:
             if self.faults:
                 return
-            cancelled = self._chance.random() < 0.25
+            cancelled = self._rng.random() < 0.25
             mode = MODES[number % len(MODES)]
-            round = Round(f"r{number}", mode, cancelled, random.Random(self._chance.random()))
+            round = Round(f"r{number}", mode, cancelled, random.Random(self._rng.random()))
             try:
                 await self._run_round(stores, round)
             except* Exception as errors:

@@ -357,15 +357,15 @@ def _describe(action: Action) -> str:
 
 
 @contextlib.contextmanager
-def _slow_commits(chance: random.Random) -> Iterator[None]:
+def _slow_commits(rng: random.Random) -> Iterator[None]:
     """Delay commits by a few passes of the event loop, as on a disk, so that writes accumulate into batches."""
     original = SqliteStore.commit
 
     async def commit(self: SqliteStore, batch: Sequence[Write]) -> Any:
-        for _ in range(chance.randrange(3)):
+        for _ in range(rng.randrange(3)):
             await asyncio.sleep(0)
         answers = await original(self, batch)
-        for _ in range(chance.randrange(3)):
+        for _ in range(rng.randrange(3)):
             await asyncio.sleep(0)
         return answers
 

@@ -161,50 +161,50 @@ def prepare(
 # --- live
 
 
-def live(program: Node, chance: random.Random, run_class: type[Recorder] = Recorder) -> ProgramRun:
+def live(program: Node, rng: random.Random, run_class: type[Recorder] = Recorder) -> ProgramRun:
     """Run a program from its start, with resolutions in a random order."""
     program_run = prepare(program, [], run_class)
     program_run.execution.start(BEGIN)
     program_run.commit()
-    run_on(program_run, chance)
+    run_on(program_run, rng)
     return program_run
 
 
-def run_on(program_run: ProgramRun, chance: random.Random) -> None:
+def run_on(program_run: ProgramRun, rng: random.Random) -> None:
     """Feed resolutions until the instance has ended or has `MAX_COMMITS` commits."""
     execution, run = program_run.execution, program_run.run
     while len(program_run.commits) < MAX_COMMITS:
-        now = program_run.now + chance.choice((0, 1, 500_000, 2_000_000))
-        if program_run.withdrawn and chance.random() < 0.2:
-            issue = program_run.issues[program_run.withdrawn.pop(chance.randrange(len(program_run.withdrawn)))]
-            execution.record_late_result(issue, ended(chance, len(program_run.entries)), now)
+        now = program_run.now + rng.choice((0, 1, 500_000, 2_000_000))
+        if program_run.withdrawn and rng.random() < 0.2:
+            issue = program_run.issues[program_run.withdrawn.pop(rng.randrange(len(program_run.withdrawn)))]
+            execution.record_late_result(issue, ended(rng, len(program_run.entries)), now)
         elif run.body_outcome is None:
-            resolve_one(program_run, chance, now)
+            resolve_one(program_run, rng, now)
         elif not isinstance(run.body_outcome, Finish) and (compensation := execution.next_compensation()) is not None:
-            execution.record_compensation(compensation, ended(chance, len(program_run.entries)), now)
+            execution.record_compensation(compensation, ended(rng, len(program_run.entries)), now)
         else:
             return
         program_run.commit()
 
 
-def resolve_one(program_run: ProgramRun, chance: random.Random, now: int) -> None:
+def resolve_one(program_run: ProgramRun, rng: random.Random, now: int) -> None:
     """Feed one resolution: an operation ends, a timer fires, or the run is cancelled or times out."""
     execution, run = program_run.execution, program_run.run
-    if not run.stopped and chance.random() < 0.04:
-        kind = chance.choice((Kind.CANCEL, Kind.CANCEL, Kind.TIMEOUT))
+    if not run.stopped and rng.random() < 0.04:
+        kind = rng.choice((Kind.CANCEL, Kind.CANCEL, Kind.TIMEOUT))
         execution.feed(Resolution(kind, "", now, value=b"enough"), name=kind.value)
         return
-    issue = run.pending[chance.choice(list(run.pending))].issue
+    issue = run.pending[rng.choice(list(run.pending))].issue
     if issue.due is not None:
         execution.feed(Resolution(issue.kind, issue.op, max(now, issue.due)))
     else:
-        end = ended(chance, len(program_run.entries))
+        end = ended(rng, len(program_run.entries))
         execution.feed(Resolution(issue.kind, issue.op, now, end.outcome, end.value), end)
 
 
-def ended(chance: random.Random, number: int) -> AttemptResult:
+def ended(rng: random.Random, number: int) -> AttemptResult:
     """The end of an attempt; usually a success."""
-    outcome = Outcome.OK if chance.random() < 0.85 else Outcome.ERROR
+    outcome = Outcome.OK if rng.random() < 0.85 else Outcome.ERROR
     return AttemptResult(outcome, f"{outcome.value} {number}".encode())
 
 
@@ -218,10 +218,10 @@ def replayed(program: Node, history: list[Entry]) -> ProgramRun:
     return program_run
 
 
-def compare(original: ProgramRun, commit: Commit, chance: random.Random) -> None:
+def compare(original: ProgramRun, commit: Commit, rng: random.Random) -> None:
     """Replay the history up to a commit in a new run, and compare everything."""
     with evicting() as runs:
-        move_heap(chance)
+        move_heap(rng)
         history = original.entries[: commit.entries]
         copy = replayed(original.program, history)
         runs.append(copy)
@@ -258,21 +258,21 @@ def same(what: str, was: object, now: object) -> None:
 
 def check(program: Node, seed: int, live_class: type[Recorder] = Recorder) -> int:
     """Check the whole property for one program and one order of resolutions; returns how many prefixes were replayed."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with evicting() as runs:
-        original = live(program, chance, live_class)
+        original = live(program, rng, live_class)
         runs.append(original)
         for commit in original.commits:
-            compare(original, commit, chance)
-        crashed = chance.choice(original.commits)
+            compare(original, commit, rng)
+        crashed = rng.choice(original.commits)
         other = replayed(program, original.entries[: crashed.entries])
         runs.append(other)
         other.commit()
         other.issues = original.issues | other.issues
         other.commits.clear()
-        run_on(other, chance)
+        run_on(other, rng)
         if other.commits:
-            compare(other, other.commits[-1], chance)
+            compare(other, other.commits[-1], rng)
         return len(original.commits) + 1
 
 
@@ -282,19 +282,19 @@ def check(program: Node, seed: int, live_class: type[Recorder] = Recorder) -> in
 _junk: list[object] = []
 
 
-def move_heap(chance: random.Random) -> None:
+def move_heap(rng: random.Random) -> None:
     """Move the addresses of the next coroutines, tasks and futures."""
 
     async def coroutine() -> None: ...
 
-    made = [coroutine() for _ in range(chance.randrange(30))]
+    made = [coroutine() for _ in range(rng.randrange(30))]
     for one in made:
         one.close()
     _junk.extend(made)
-    _junk.extend(asyncio.Future(loop=_other_run) for _ in range(chance.randrange(20)))
-    chance.shuffle(_junk)
-    del _junk[chance.randrange(len(_junk) + 1) :]
-    if chance.random() < 0.01:
+    _junk.extend(asyncio.Future(loop=_other_run) for _ in range(rng.randrange(20)))
+    rng.shuffle(_junk)
+    del _junk[rng.randrange(len(_junk) + 1) :]
+    if rng.random() < 0.01:
         gc.collect()
 
 

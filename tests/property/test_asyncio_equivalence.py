@@ -153,19 +153,19 @@ class Schedule:
     """What happens next, derived from a seed: the same questions get the same answers on both sides."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.at = BEGIN
         self.asked: list[list[str]] = []
 
     def next(self, open_now: list[str]) -> tuple[str | None, str | None, str]:
         """The operation that ends (None: the body is cancelled), its error and its result."""
         self.asked.append(open_now)
-        self.at += self.chance.choice((0, 1, SECOND // 2))
+        self.at += self.rng.choice((0, 1, SECOND // 2))
         text = f"r{len(self.asked)}"
-        if self.chance.random() < 0.03:
+        if self.rng.random() < 0.03:
             return None, None, text
-        op = self.chance.choice(open_now)
-        return op, text if self.chance.random() < 0.15 else None, text
+        op = self.rng.choice(open_now)
+        return op, text if self.rng.random() < 0.15 else None, text
 
 
 class OrderedEnvironment(RunEnvironment):

@@ -53,7 +53,7 @@ class Channels(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._runner = asyncio.Runner()
-        self._chance = Random()
+        self._rng = Random()
         self._numbers = itertools.count(1)
         self._batch: list[Action] = []
         self._started = 0
@@ -71,7 +71,7 @@ class Channels(RuleBasedStateMachine):
     @initialize(step=steps)
     def open(self, step: int) -> None:
         """Start the first instances and subscribe most of them to every channel."""
-        self._chance.seed(step)
+        self._rng.seed(step)
         self._tester = ChannelTester(step, **self.environment)
         self._run(self.tester.open())
         for _ in range(_LIVE_INSTANCES):
@@ -82,35 +82,35 @@ class Channels(RuleBasedStateMachine):
     @rule(step=steps)
     def go_on(self, step: int) -> None:
         """Run a random step."""
-        self.run_step(self._chance.choice(STEPS), step)
+        self.run_step(self._rng.choice(STEPS), step)
 
     def run_step(self, name: str, step: int) -> None:
         """Run the step of this name."""
-        self._chance.seed(f"{self._chance.random()} {step}")
+        self._rng.seed(f"{self._rng.random()} {step}")
         getattr(self, f"_{name}")()
 
     def _send_and_receive(self) -> None:
         """Send and receive messages."""
-        for _ in range(self._chance.randint(2, 6)):
-            if self._chance.random() < 0.4:
+        for _ in range(self._rng.randint(2, 6)):
+            if self._rng.random() < 0.4:
                 self._send()
-            elif self._chance.random() < 0.85:
-                seconds = self._chance.choice([None, None, 1.0, 3.0])
+            elif self._rng.random() < 0.85:
+                seconds = self._rng.choice([None, None, 1.0, 3.0])
                 self._act("receive", by=self._live_instance(), channel=self._channel(), seconds=seconds)
             else:
                 self._act("withdraw", by=self._live_instance(), channel=self._channel())
 
     def _change_membership(self) -> None:
         """Subscribe, unsubscribe, join and leave."""
-        for _ in range(self._chance.randint(1, 3)):
-            by, group = self._live_instance(), self._chance.choice(GROUPS)
-            match self._chance.choice(["subscribe", "subscribe", "unsubscribe", "join", "join", "leave", "members"]):
+        for _ in range(self._rng.randint(1, 3)):
+            by, group = self._live_instance(), self._rng.choice(GROUPS)
+            match self._rng.choice(["subscribe", "subscribe", "unsubscribe", "join", "join", "leave", "members"]):
                 case "subscribe":
-                    self._act("subscribe", by=by, channel=self._channel(), mode=self._chance.choice(MODES))
+                    self._act("subscribe", by=by, channel=self._channel(), mode=self._rng.choice(MODES))
                 case "unsubscribe":
                     self._act("unsubscribe", by=by, channel=self._channel())
                 case "members":
-                    self._act("members", by=self._chance.choice([by, ""]), group=group)
+                    self._act("members", by=self._rng.choice([by, ""]), group=group)
                 case "leave":
                     self._act("leave", by=by, group=group)
                 case _:
@@ -128,14 +128,14 @@ class Channels(RuleBasedStateMachine):
         """Let all instances wait, or none; one leaves while messages arrive."""
         self._flush()
         channel, first = self._channel(), self._live_instances()[:1]
-        if self._chance.random() < 0.7:
+        if self._rng.random() < 0.7:
             for name in self._live_instances():
                 self._act("receive", False, by=name, channel=channel)
-        messages = self._chance.choice([1, 1, 2])
-        leaving = self._chance.randint(0, messages)
+        messages = self._rng.choice([1, 1, 2])
+        leaving = self._rng.randint(0, messages)
         for number in range(messages + 1):
             if number == leaving:  # often the instance that is woken first
-                self._leave(self._chance.choice([self._live_instance(), *first]), channel, True)
+                self._leave(self._rng.choice([self._live_instance(), *first]), channel, True)
             else:
                 self._act("publish", True, channel=channel)
         self._flush()
@@ -152,15 +152,15 @@ class Channels(RuleBasedStateMachine):
 
     def _crash(self) -> None:
         """Let the process die at one of the next crash points."""
-        self.tester.crash_soon(self._chance.randint(1, 12))
+        self.tester.crash_soon(self._rng.randint(1, 12))
 
     def _outage(self) -> None:
         """Kill the process; time may pass and messages may arrive before the next one starts."""
         self._flush()
         actions: list[Action] = []
-        for _ in range(self._chance.randint(0, 3)):
+        for _ in range(self._rng.randint(0, 3)):
             number = next(self._numbers)
-            match self._chance.choice(["advance", "publish", "send_to", "terminate"]):
+            match self._rng.choice(["advance", "publish", "send_to", "terminate"]):
                 case "advance":
                     actions.append(Action(number, "advance", seconds=self._seconds()))
                 case "publish":
@@ -175,20 +175,20 @@ class Channels(RuleBasedStateMachine):
     # --- parts of steps
 
     def _send(self) -> None:
-        by = self._chance.choice([self._live_instance(), self._live_instance(), ""])
+        by = self._rng.choice([self._live_instance(), self._live_instance(), ""])
         details: dict[str, Any] = {"by": by, "channel": self._channel()}
-        if by and self._chance.random() < 0.5:  # from an activity whose first attempts may fail
-            details |= {"activity": True, "failures": self._chance.choice([0, 1, 1, 2])}
-        match self._chance.choice(["publish", "publish", "send_to", "send_to_group"]):
+        if by and self._rng.random() < 0.5:  # from an activity whose first attempts may fail
+            details |= {"activity": True, "failures": self._rng.choice([0, 1, 1, 2])}
+        match self._rng.choice(["publish", "publish", "send_to", "send_to_group"]):
             case "publish":
                 self._act("publish", **details)
             case "send_to":
                 self._act("send_to", target=self._any_instance(), **details)
             case _:
-                self._act("send_to_group", group=self._chance.choice(GROUPS), **details)
+                self._act("send_to_group", group=self._rng.choice(GROUPS), **details)
 
     def _leave(self, name: str, channel: str, together: bool | None = None) -> None:
-        how = self._chance.choice(_LEAVING)
+        how = self._rng.choice(_LEAVING)
         match how:
             case "withdraw" | "unsubscribe":
                 self._act(how, together, by=name, channel=channel)
@@ -202,9 +202,9 @@ class Channels(RuleBasedStateMachine):
                 raise AssertionError(how)
 
     def _subscribe_most(self, channel: str) -> None:
-        mode = self._chance.choice([*MODES, "competing"])
+        mode = self._rng.choice([*MODES, "competing"])
         for name in self._live_instances():
-            if self._chance.random() < 0.8:
+            if self._rng.random() < 0.8:
                 self._act("subscribe", False, by=name, channel=channel, mode=mode)
 
     def _start(self) -> None:
@@ -216,18 +216,18 @@ class Channels(RuleBasedStateMachine):
             self._start()
 
     def _seconds(self) -> float:
-        return self._chance.choice([1.0, 2.0, 5.0])
+        return self._rng.choice([1.0, 2.0, 5.0])
 
     def _channel(self) -> str:
-        return self._chance.choice(CHANNELS)
+        return self._rng.choice(CHANNELS)
 
     def _live_instance(self) -> str:
         """A live instance."""
-        return self._chance.choice(self._live_instances() or INSTANCES[:1])
+        return self._rng.choice(self._live_instances() or INSTANCES[:1])
 
     def _any_instance(self) -> str:
         """A live instance, or sometimes any instance."""
-        return self._live_instance() if self._chance.random() < 0.8 else self._chance.choice(INSTANCES)
+        return self._live_instance() if self._rng.random() < 0.8 else self._rng.choice(INSTANCES)
 
     def _live_instances(self) -> list[str]:
         return [name for name in INSTANCES if self.tester.states[0].is_live(name)]
@@ -235,7 +235,7 @@ class Channels(RuleBasedStateMachine):
     def _act(self, what: ActionKind, together: bool | None = None, **details: Any) -> None:
         """Add an action; run it now, together with the next one, or as drawn at random."""
         self._batch.append(Action(next(self._numbers), what, **details))
-        together = self._chance.random() < 0.5 if together is None else together
+        together = self._rng.random() < 0.5 if together is None else together
         if not together or len(self._batch) >= _MAX_CONCURRENT or len(self.tester.states) > _MANY_STATES:
             self._flush()
 

@@ -35,7 +35,7 @@ def _short_limit(monkeypatch: Plant) -> None:
 
 def found(attempts: int = 100, steps: Sequence[str] = STEPS, **options: Any) -> str | None:
     """The first divergence from the model, if there is one."""
-    chance = Random(1)
+    rng = Random(1)
 
     class Planted(Channels):
         environment: ClassVar[dict[str, Any]] = options
@@ -43,18 +43,18 @@ def found(attempts: int = 100, steps: Sequence[str] = STEPS, **options: Any) -> 
     for _ in range(attempts):
         machine = Planted()
         try:
-            _run_machine(machine, [chance.choice(steps) for _ in range(15)], chance)
+            _run_machine(machine, [rng.choice(steps) for _ in range(15)], rng)
         except Divergence as divergence:
             return str(divergence)
     return None
 
 
-def _run_machine(machine: Channels, steps: Sequence[str], chance: Random) -> None:
+def _run_machine(machine: Channels, steps: Sequence[str], rng: Random) -> None:
     """Run steps like Hypothesis does, but without a second search for a divergence."""
     try:
-        machine.open(chance.getrandbits(32))
+        machine.open(rng.getrandbits(32))
         for step in steps:
-            machine.run_step(step, chance.getrandbits(32))
+            machine.run_step(step, rng.getrandbits(32))
     finally:
         machine.teardown()
 

@@ -40,9 +40,9 @@ _SOURCE = "/out"
 class Clients:
     """The clients of one simulation."""
 
-    def __init__(self, simulation: Simulation, chance: random.Random) -> None:
+    def __init__(self, simulation: Simulation, rng: random.Random) -> None:
         self._simulation = simulation
-        self._chance = chance
+        self._rng = rng
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.results: dict[str, int] = {}
         """Results that `handle.result()` returned for orders, by instance id."""
@@ -69,7 +69,7 @@ class Clients:
     async def start(self, spec: Spec, *, waits: bool) -> None:
         """Start an instance, repeating the call until it is acknowledged; with `waits`, also wait for its result."""
         what: Workflow[..., Any] = order if "steps" in spec else send_items if "items" in spec else listen
-        await asyncio.sleep(self._chance.uniform(0, 3))
+        await asyncio.sleep(self._rng.uniform(0, 3))
         await self._retry_until_answered(f"start {spec['id']}", partial(self._start, what, spec))
         if waits:
             await self._wait_for(spec["id"])
@@ -89,7 +89,7 @@ class Clients:
     async def send(self, external_sender: ExternalSender) -> None:
         """Send the items of an external sender in order; events are repeated until acknowledged, messages are sent once."""
         for one in external_sender.items:
-            await asyncio.sleep(self._chance.uniform(0, 2))
+            await asyncio.sleep(self._rng.uniform(0, 2))
             match one["how"]:
                 case "event":
                     for _ in range(2 if one["again"] else 1):
@@ -102,7 +102,7 @@ class Clients:
     async def send_start_events(self, name: str, count: int) -> None:
         """Send events that start instances of `arrived`."""
         for n in range(count):
-            await asyncio.sleep(self._chance.uniform(0, 3))
+            await asyncio.sleep(self._rng.uniform(0, 3))
             one = item(name, n, "event", id=f"{name}:{n}", type=ARRIVED)
             await self._retry_until_answered(f"event {one['id']}", partial(self._event, one))
 
@@ -140,14 +140,14 @@ class Clients:
 
     async def control(self, id: str, what: str) -> None:
         """Cancel, terminate, or pause and resume an instance."""
-        await asyncio.sleep(self._chance.uniform(0, 12))
+        await asyncio.sleep(self._rng.uniform(0, 12))
         if what == "pause":
             await self._control(id, what, lambda process: process.pause_workflow(id))
-            await asyncio.sleep(self._chance.uniform(0, 4))
+            await asyncio.sleep(self._rng.uniform(0, 4))
             await self.resume(id)
         elif what == "cancel":
             self.controlled.add(id)
-            if self._chance.random() < 0.5:
+            if self._rng.random() < 0.5:
                 self.spawn(self._pause_repeatedly(id))
             await self._control(id, what, partial(self._cancel, id))
         else:
@@ -193,7 +193,7 @@ class Clients:
                 answer = await process.call_app(make)
             except _UNSURE as error:
                 self._simulation.note("client", f"{what}: outcome unknown: {error}")
-                await asyncio.sleep(self._chance.uniform(0.05, 1.0))
+                await asyncio.sleep(self._rng.uniform(0.05, 1.0))
             else:
                 self._simulation.note("client", f"{what}: {answer}")
                 return answer
@@ -201,7 +201,7 @@ class Clients:
     async def _pick_process(self) -> Process:
         while not (up := self._simulation.up):
             await asyncio.sleep(0.2)
-        return self._chance.choice(up)
+        return self._rng.choice(up)
 
 
 async def _result(id: str, process: Process) -> Any:

@@ -22,7 +22,7 @@ DISASTERS = ("kill", "stop", "block", "cut", "slow", "restart", "outage", "jump"
 class FaultPlan:
     """The probability of each fault in one simulation."""
 
-    chance: random.Random = field(repr=False)
+    rng: random.Random = field(repr=False)
     fails_before: float
     fails_after: float
     dies: float
@@ -47,31 +47,31 @@ class FaultPlan:
 
     def happens(self, odds: float) -> bool:
         """Draw whether an event of this probability occurs."""
-        return odds > 0 and self.chance.random() < odds
+        return odds > 0 and self.rng.random() < odds
 
     def delay(self) -> float:
         """Draw the delay of a call in seconds; usually close to zero."""
         if not self.happens(self.delays_calls):
             return 0.0
-        return self.chance.expovariate(200.0) if self.chance.random() < 0.9 else self.chance.uniform(0.05, 1.0)
+        return self.rng.expovariate(200.0) if self.rng.random() < 0.9 else self.rng.uniform(0.05, 1.0)
 
 
-def draw(chance: random.Random) -> FaultPlan:
+def draw(rng: random.Random) -> FaultPlan:
     """Draw the fault plan of a seed."""
 
     def sometimes(*odds: float) -> float:
-        return chance.choice(odds) if chance.random() < 0.5 else 0.0
+        return rng.choice(odds) if rng.random() < 0.5 else 0.0
 
     return FaultPlan(
-        chance=chance,
+        rng=rng,
         fails_before=sometimes(0.01, 0.05, 0.15),
         fails_after=sometimes(0.01, 0.05, 0.15),
         dies=sometimes(0.001, 0.005, 0.02),
         loses_notifications=sometimes(0.1, 0.5, 1.0),
         doubles_notifications=sometimes(0.1, 0.5),
-        delays_calls=chance.choice([0.1, 0.3, 0.6]),
+        delays_calls=rng.choice([0.1, 0.3, 0.6]),
         broker_fails=sometimes(0.1, 0.4),
-        disasters=tuple(one for one in DISASTERS if chance.random() < 0.5),
-        pause=chance.choice([0.7, 2.0, 5.0]),
-        lasts=chance.choice([5.0, 10.0, 20.0]),
+        disasters=tuple(one for one in DISASTERS if rng.random() < 0.5),
+        pause=rng.choice([0.7, 2.0, 5.0]),
+        lasts=rng.choice([5.0, 10.0, 20.0]),
     )

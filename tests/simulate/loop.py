@@ -79,9 +79,9 @@ def lane() -> Lane:
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop that runs one pass of one lane at a time."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, rng: random.Random) -> None:
         super().__init__()
-        self._chance = chance
+        self._rng = rng
         self._now = 0.0
         self._lanes: list[Lane] = [Lane("outside")]
         self._timers: list[tuple[float, int, Lane, asyncio.TimerHandle]] = []
@@ -139,7 +139,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             except Exception as error:
                 future.set_exception(error)
 
-        self.call_later(self._chance.expovariate(200.0), run)
+        self.call_later(self._rng.expovariate(200.0), run)
         return future
 
     def _lane_of(self, context: contextvars.Context) -> Lane:
@@ -160,7 +160,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._turns += 1
         if self._turns > _MAX_TURNS:
             raise LivelockError(f"{_MAX_TURNS} passes while no time passed: {', '.join(lane.name for lane in waiting)}")
-        lane = waiting[0] if len(waiting) == 1 else self._chance.choice(waiting)
+        lane = waiting[0] if len(waiting) == 1 else self._rng.choice(waiting)
         for _ in range(len(lane.ready)):
             if not lane.ready:  # a callback has killed the process
                 break

@@ -34,10 +34,10 @@ class Orchestrator:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._chance = chance = random.Random(f"{simulation.seed} orchestrator")
-        self._options = _options(chance)
-        self._participants = random_participants("t", chance) if chance.random() < 0.7 else Participants((), (), ())
-        self._orders = [random_order(f"o{number}", chance) for number in range(chance.randint(1, 5))]
+        self._rng = rng = random.Random(f"{simulation.seed} orchestrator")
+        self._options = _options(rng)
+        self._participants = random_participants("t", rng) if rng.random() < 0.7 else Participants((), (), ())
+        self._orders = [random_order(f"o{number}", rng) for number in range(rng.randint(1, 5))]
         self._clients = Clients(simulation, random.Random(f"{simulation.seed} clients"))
         self._supervisors: list[asyncio.Task[None]] = []
         self._reader = open_store(simulation.path, clock=simulation.clock, threads="inline")
@@ -48,7 +48,7 @@ class Orchestrator:
         simulation.note("", f"{simulation.fault_plan}", f"{self._options}")
         await self._reader.open()
         simulation.monitor.open()
-        count = self._chance.choice([1, 2, 2, 3])
+        count = self._rng.choice([1, 2, 2, 3])
         self._supervisors = [asyncio.create_task(self._supervise(f"p{number}")) for number in range(count)]
         self._begin_clients()
         await self._inject_faults()
@@ -57,15 +57,15 @@ class Orchestrator:
         simulation.note("", "the end")
 
     def _begin_clients(self) -> None:
-        clients, chance, participants = self._clients, self._chance, self._participants
+        clients, rng, participants = self._clients, self._rng, self._participants
         for spec in (*self._orders, *participants.listeners, *participants.senders):
-            clients.spawn(clients.start(spec, waits="steps" in spec and chance.random() < 0.5))
+            clients.spawn(clients.start(spec, waits="steps" in spec and rng.random() < 0.5))
         for external_sender in participants.external_senders:
             clients.spawn(clients.send(external_sender))
-        clients.spawn(clients.send_start_events("a0", chance.randint(0, 4)))
+        clients.spawn(clients.send_start_events("a0", rng.randint(0, 4)))
         for spec in (*self._orders, *participants.listeners):
-            if chance.random() < 0.3:
-                clients.spawn(clients.control(spec["id"], chance.choice(["pause", "pause", "cancel", "terminate"])))
+            if rng.random() < 0.3:
+                clients.spawn(clients.control(spec["id"], rng.choice(["pause", "pause", "cancel", "terminate"])))
 
     async def _supervise(self, name: str) -> None:
         """Start a process, and another one whenever it has ended."""
@@ -78,7 +78,7 @@ class Orchestrator:
             self._simulation.processes.append(process)
             process.begin()
             await process.over
-            await asyncio.sleep(self._chance.uniform(0.1, 5.0))
+            await asyncio.sleep(self._rng.uniform(0.1, 5.0))
 
     # --- faults
 
@@ -86,14 +86,14 @@ class Orchestrator:
         simulation, fault_plan = self._simulation, self._simulation.fault_plan
         end = simulation.loop.time() + fault_plan.lasts
         while (left := end - simulation.loop.time()) > 0:
-            await self._sleep(min(left, fault_plan.chance.expovariate(1 / fault_plan.pause)))
+            await self._sleep(min(left, fault_plan.rng.expovariate(1 / fault_plan.pause)))
             alive = [process for process in simulation.processes if not process.over.done()]
             if fault_plan.disasters and alive:
-                self._inject_fault(fault_plan.chance.choice(fault_plan.disasters), fault_plan.chance.choice(alive))
+                self._inject_fault(fault_plan.rng.choice(fault_plan.disasters), fault_plan.rng.choice(alive))
 
     def _inject_fault(self, what: str, process: Process) -> None:
-        simulation, chance = self._simulation, self._simulation.fault_plan.chance
-        until = simulation.loop.time() + chance.choice([0.5, 2.0, 6.0, 15.0])
+        simulation, rng = self._simulation, self._simulation.fault_plan.rng
+        until = simulation.loop.time() + rng.choice([0.5, 2.0, 6.0, 15.0])
         simulation.note(process.name, f"fault: {what} until {until:.1f}")
         match what:
             case "kill":
@@ -105,7 +105,7 @@ class Orchestrator:
                 for one in simulation.processes:
                     one.cut(until)
             case "jump":
-                simulation.clock.ahead += round(chance.choice([-2.0, -0.5, 0.5, 3.0, 10.0, 60.0]) * MICROS)
+                simulation.clock.ahead += round(rng.choice([-2.0, -0.5, 0.5, 3.0, 10.0, 60.0]) * MICROS)
             case _:
                 getattr(process, what)(until)
 
@@ -186,18 +186,18 @@ async def _cancel_everything() -> None:
     raise LivelockError("a task cannot be cancelled")
 
 
-def _options(chance: random.Random) -> dict[str, Any]:
+def _options(rng: random.Random) -> dict[str, Any]:
     return {
         "workflows": _WORKFLOWS,
-        "cache_size": chance.choice([0, 1, 3, 1000]),
-        "max_concurrent_workflows": chance.choice([1, 3, 1000, 1000]),
-        "max_concurrent_activities": chance.choice([1, 3, 100]),
+        "cache_size": rng.choice([0, 1, 3, 1000]),
+        "max_concurrent_workflows": rng.choice([1, 3, 1000, 1000]),
+        "max_concurrent_activities": rng.choice([1, 3, 100]),
         "heartbeat_interval": 1.0,
         "lease_timeout": 4.0,
         "max_losses": 0,  # a process that is killed at random says nothing about the instances it ran
-        "poll_interval": chance.choice([0.3, 1.0, 2.0]),
-        "outbox_interval": chance.choice([0.5, 2.0]),
-        "outbox_batch_size": chance.choice([1, 5, 100]),
+        "poll_interval": rng.choice([0.3, 1.0, 2.0]),
+        "outbox_interval": rng.choice([0.5, 2.0]),
+        "outbox_batch_size": rng.choice([1, 5, 100]),
         "shutdown_timeout": 2.0,
         "block_warning": 0.0,
     }

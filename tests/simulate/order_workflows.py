@@ -156,35 +156,35 @@ async def arrived(ctx: WorkflowContext, by: str, n: int, k: int) -> int:
 # --- random orders
 
 
-def random_order(id: str, chance: random.Random) -> Spec:
+def random_order(id: str, rng: random.Random) -> Spec:
     """A random order."""
-    return _Maker(id, chance).order()
+    return _Maker(id, rng).order()
 
 
 class _Maker:
-    def __init__(self, id: str, chance: random.Random) -> None:
+    def __init__(self, id: str, rng: random.Random) -> None:
         self._id = id
-        self._chance = chance
+        self._rng = rng
         self._sent_count = 0
         self._before = 0
         """The number of activities that must have ended before the next step begins."""
 
     def order(self) -> Spec:
-        chance = self._chance
-        steps = [self._step() for _ in range(chance.randint(1, 6))]
-        return {"id": self._id, "steps": steps, "raises": chance.random() < 0.25}
+        rng = self._rng
+        steps = [self._step() for _ in range(rng.randint(1, 6))]
+        return {"id": self._id, "steps": steps, "raises": rng.random() < 0.25}
 
     def _step(self) -> Spec:
-        chance = self._chance
-        match chance.choice(["act", "act", "act", "sleep", "send", "register", "gather", "catch"]):
+        rng = self._rng
+        match rng.choice(["act", "act", "act", "sleep", "send", "register", "gather", "catch"]):
             case "sleep":
-                return {"do": "sleep", "seconds": chance.choice([0.1, 1.0, 3.0])}
+                return {"do": "sleep", "seconds": rng.choice([0.1, 1.0, 3.0])}
             case "send":
                 return {"do": "send", **self._event()}
             case "register":
                 return {"do": "register", "value": 0}
             case "gather":
-                parts = [self._act() for _ in range(chance.randint(2, 3))]
+                parts = [self._act() for _ in range(rng.randint(2, 3))]
                 self._before += len(parts)
                 return {"do": "gather", "parts": parts}
             case "catch":
@@ -197,13 +197,13 @@ class _Maker:
                 return activity_step
 
     def _act(self) -> Spec:
-        chance = self._chance
-        do = chance.choice(["work", "work", "book", "book", "work_in_time", "work_in_thread", "work_and_send"])
+        rng = self._rng
+        do = rng.choice(["work", "work", "book", "book", "work_in_time", "work_in_thread", "work_and_send"])
         activity_step = {
             "do": do,
-            "fails": chance.choice([0, 0, 0, 1, 2]),
+            "fails": rng.choice([0, 0, 0, 1, 2]),
             "breaks": False,
-            "value": chance.randint(1, 100),
+            "value": rng.randint(1, 100),
         }
         return {**activity_step, "before": self._before, **(self._event() if do == "work_and_send" else {})}
 

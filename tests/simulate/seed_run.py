@@ -173,13 +173,13 @@ def _checking_error_log(simulation: Simulation) -> Iterator[None]:
 class _RandomDelays(Scheduler):
     """A scheduler for the participants of `tests/explore` that delays them at random instead of stopping them at gates."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, rng: random.Random) -> None:
         super().__init__()
-        self._chance = chance
+        self._rng = rng
 
     async def gate(self, process: str, what: str) -> None:
         """Wait for a random time."""
-        await asyncio.sleep(self._chance.choice([0.0, 0.1, 1.0, 4.0]))
+        await asyncio.sleep(self._rng.choice([0.0, 0.1, 1.0, 4.0]))
 
     async def extra_gate(self, process: str, what: str) -> None:
         """Wait for a random time."""

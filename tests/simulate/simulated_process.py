@@ -30,16 +30,16 @@ class UnreachableError(Exception):
 class SeededIds:
     """Ids derived from the seed."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
 
     def instance_id(self, now: int) -> str:
         """An id that sorts by time."""
-        return f"{now // 1000:012x}-{self._chance.getrandbits(64):016x}"
+        return f"{now // 1000:012x}-{self._rng.getrandbits(64):016x}"
 
     def incarnation(self) -> str:
         """A new id for each incarnation."""
-        return f"{self._chance.getrandbits(32):08x}"
+        return f"{self._rng.getrandbits(32):08x}"
 
 
 class Process(App):
@@ -177,7 +177,7 @@ class Process(App):
         fault_plan, now = self.simulation.fault_plan, self.simulation.loop.time()
         delay = fault_plan.delay()
         if now < self._slow_until:
-            delay += fault_plan.chance.uniform(0.2, 3.0)
+            delay += fault_plan.rng.uniform(0.2, 3.0)
         if delay:
             await asyncio.sleep(delay)
 

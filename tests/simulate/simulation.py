@@ -91,10 +91,10 @@ class Simulation:
         self.loop = loop
         self.path = path
         self.fault_plan = fault_plan
-        self.chance = random.Random(f"{seed} simulation")
+        self.rng = random.Random(f"{seed} simulation")
         self.clock = Clock(loop)
         self.ids = SeededIds(random.Random(f"{seed} ids"))
-        self.lanes = self.chance.choice([1, 1, 2, 3])
+        self.lanes = self.rng.choice([1, 1, 2, 3])
         self.model = SimulationModel()
         self.monitor = DatabaseMonitor(path, self.fault)
         self.processes: list[Process] = []
@@ -170,7 +170,7 @@ class Simulation:
                 continue
             other.notified = True
             for _ in range(2 if fault_plan.happens(fault_plan.doubles_notifications) else 1):
-                self.loop.call_later(self.chance.uniform(0, 0.05), self._notify, other, context=other.lane.context())
+                self.loop.call_later(self.rng.uniform(0, 0.05), self._notify, other, context=other.lane.context())
 
     def _notify(self, process: Process) -> None:
         process.notified = False
@@ -181,7 +181,7 @@ class Simulation:
     async def record_attempt(self, ctx: ActivityContext, step: Spec, *, compensates: bool = False) -> None:
         """Check and record the beginning of an attempt; return once its effect is recorded."""
         self._check_begin(ctx, step, compensates)
-        await asyncio.sleep(self.fault_plan.chance.choice([0.0, 0.0, 0.01, 0.2, 1.0, 3.0]))
+        await asyncio.sleep(self.fault_plan.rng.choice([0.0, 0.0, 0.01, 0.2, 1.0, 3.0]))
         self._finished.add((ctx.instance_id, ctx.activity_id, ctx.attempt))
 
     def record_attempt_in_thread(self, ctx: ActivityContext, step: Spec) -> None:

@@ -58,7 +58,7 @@ class Client:
         self._connections = [open(number) for number in range(servers)]
         self._log = ClientLog(folder / f"{name}.calls")
         self._seed = f"{seed} {name}"
-        self._chance = random.Random(self._seed)
+        self._rng = random.Random(self._seed)
         self._timeout = timeout
         self._number = 0
         self.served = 0
@@ -82,25 +82,25 @@ class Client:
     async def _serve_orders(self, over: asyncio.Event) -> None:
         while not over.is_set():
             await self._serve_one()
-            await asyncio.sleep(self._chance.random() * 0.2)
+            await asyncio.sleep(self._rng.random() * 0.2)
 
     async def _serve_one(self) -> None:
         self._number += 1
         number = self._number
         instance = f"order-{self.name}-{number}"
         # Seeded for each order: concurrent orders that share a generator would differ from run to run.
-        chance = random.Random(f"{self._seed} {number}")
-        fate = chance.choices([campaign_workflows.OK, campaign_workflows.FAILS, campaign_workflows.CANCELLED], [8, 1, 1])[0]
+        rng = random.Random(f"{self._seed} {number}")
+        fate = rng.choices([campaign_workflows.OK, campaign_workflows.FAILS, campaign_workflows.CANCELLED], [8, 1, 1])[0]
         await self.start(campaign_workflows.order.name, instance, about=fate, number=number, fate=fate)
         calls = [self._pay(instance, number), self._send_words(instance, fate)]
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             calls.reverse()
         for kind in calls:
             await kind
-        if fate == campaign_workflows.CANCELLED or chance.random() < 0.1:
+        if fate == campaign_workflows.CANCELLED or rng.random() < 0.1:
             await self.cancel(instance)
-        if chance.random() < 0.3:
-            await self._send_parcel(number, chance)
+        if rng.random() < 0.3:
+            await self._send_parcel(number, rng)
         self.served += 1
 
     async def _pay(self, instance: str, number: int) -> None:
@@ -112,9 +112,9 @@ class Client:
                 return
             await self.message(campaign_workflows.DESK, f"{instance}.{word}", to=instance)
 
-    async def _send_parcel(self, number: int, chance: random.Random) -> None:
+    async def _send_parcel(self, number: int, rng: random.Random) -> None:
         whole = f"parcel-{self.name}-{number}"
-        if chance.random() < 0.2:
+        if rng.random() < 0.2:
             await self.wrong_event(f"{whole}-wrong")
         await self.event(whole, campaign_workflows.PARCEL, {"number": whole})
 
@@ -122,9 +122,9 @@ class Client:
         number = 0
         while not over.is_set():
             number += 1
-            channel = self._chance.choice([campaign_workflows.NEWS, campaign_workflows.LETTERS])
+            channel = self._rng.choice([campaign_workflows.NEWS, campaign_workflows.LETTERS])
             await self.message(channel, f"{channel}-{self.name}.{number}")
-            await asyncio.sleep(self._chance.random() * 0.3)
+            await asyncio.sleep(self._rng.random() * 0.3)
 
     # --- requests
 
@@ -174,9 +174,9 @@ class Client:
             unknown |= outcome.state is State.UNKNOWN
             if outcome.is_final:
                 return True
-            if outcome.state is State.REFUSED and not unknown and self._chance.random() < giving_up:
+            if outcome.state is State.REFUSED and not unknown and self._rng.random() < giving_up:
                 return False
-            await asyncio.sleep(_PAUSE * (1 + self._chance.random()))
+            await asyncio.sleep(_PAUSE * (1 + self._rng.random()))
 
     async def _attempt(self, request: _Request, id: str) -> _Outcome:
         self._log.write(request.kind, id, State.ASKED, request.about)
@@ -185,7 +185,7 @@ class Client:
         return outcome
 
     async def _send(self, request: _Request) -> _Outcome:
-        connection = self._chance.choice(self._connections)
+        connection = self._rng.choice(self._connections)
         headers = _EVENT if request.kind is CallKind.EVENT else {"content-type": "application/json"}
         try:
             async with asyncio.timeout(self._timeout):

@@ -80,15 +80,15 @@ class PlannedFault:
 
 def plan(kinds: Sequence[FaultKind], seed: str, pause: float) -> Iterator[PlannedFault]:
     """An endless plan; each round contains every kind once."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     while True:
-        for kind in chance.sample(kinds, len(kinds)):
+        for kind in rng.sample(kinds, len(kinds)):
             long = (
-                LEASE * (1.5 + chance.random())
+                LEASE * (1.5 + rng.random())
                 if kind in (FaultKind.STOP_WORKER, FaultKind.STOP_SERVER)
-                else 2.5 * chance.random()
+                else 2.5 * rng.random()
             )
-            yield PlannedFault(kind, chance.random(), long, chance.random() < 0.5, pause * chance.random())
+            yield PlannedFault(kind, rng.random(), long, rng.random() < 0.5, pause * rng.random())
 
 
 @dataclass

@@ -76,39 +76,39 @@ def check(
 
 
 async def _check(program: Node, order: int, crashes: int, orders: int, pauses: bool, database: str) -> None:
-    chance = random.Random(order)
-    with _slow_commits(chance):
-        async with _open_tester(database, chance) as tester:
+    rng = random.Random(order)
+    with _slow_commits(rng):
+        async with _open_tester(database, rng) as tester:
             first, points = await tester.run(program, Case("without a crash"))
-            for crash in _sample(chance, points, crashes):
+            for crash in _sample(rng, points, crashes):
                 ended, _ = await tester.run(program, Case(f"crash at {crash}", crashes=crash))
                 _compare(program, first, ended, f"crash at {crash}")
-            await _try_orders(tester, program, chance, first, orders, pauses)
+            await _try_orders(tester, program, rng, first, orders, pauses)
 
 
 async def _try_orders(
-    tester: CrashTester, program: Node, chance: random.Random, first: Ended, orders: int, pauses: bool
+    tester: CrashTester, program: Node, rng: random.Random, first: Ended, orders: int, pauses: bool
 ) -> None:
     for number in range(orders):
-        order, cancel = chance.randrange(2**32), chance.choice([None, None, chance.randrange(6)])
-        pause = chance.choice([None, chance.randrange(6)]) if pauses else None
+        order, cancel = rng.randrange(2**32), rng.choice([None, None, rng.randrange(6)])
+        pause = rng.choice([None, rng.randrange(6)]) if pauses else None
         no_crash = Case(f"order {order}, cancel {cancel}, pause {pause}", order, cancel=cancel, pause=pause)
         ended, points = await tester.run(program, no_crash)
         if cancel is None:
             _compare(program, first, ended, no_crash.name)
         if number % 3 == 0:
-            case = Case(f"order {order}, taken over", order, takeover=chance.randrange(4))
+            case = Case(f"order {order}, taken over", order, takeover=rng.randrange(4))
         else:
-            crashes = (chance.randrange(points) + 1, *([chance.randrange(points) + 1] if number % 3 == 1 else []))
+            crashes = (rng.randrange(points) + 1, *([rng.randrange(points) + 1] if number % 3 == 1 else []))
             case = Case(f"{no_crash.name}, crash at {crashes}", order, crashes, cancel, pause)
         ended, _ = await tester.run(program, case)
         if case.cancel is None:
             _compare(program, first, ended, case.name)
 
 
-def _sample(chance: random.Random, points: int, most: int) -> Sequence[tuple[int, ...]]:
+def _sample(rng: random.Random, points: int, most: int) -> Sequence[tuple[int, ...]]:
     every = [(point,) for point in range(1, points + 1)]
-    return every if len(every) <= most else sorted(chance.sample(every, most))
+    return every if len(every) <= most else sorted(rng.sample(every, most))
 
 
 def _compare(program: Node, first: Ended, other: Ended, name: str) -> None:
@@ -119,10 +119,10 @@ def _compare(program: Node, first: Ended, other: Ended, name: str) -> None:
 class CrashTester:
     """A test environment in which instances of a program run one after another."""
 
-    def __init__(self, environment: TestEnvironment, store: Store, chance: random.Random) -> None:
+    def __init__(self, environment: TestEnvironment, store: Store, rng: random.Random) -> None:
         self._environment = environment
         self._store = store
-        self._chance = chance
+        self._rng = rng
         self._count = 0
 
     async def run(self, program: Node, case: Case) -> tuple[Ended, int]:
@@ -177,30 +177,30 @@ class CrashTester:
     async def _schedule(self, log: EffectLog, case: Case) -> None:
         if case.order is None:
             return
-        chance = random.Random(case.order)
+        rng = random.Random(case.order)
         late_attempts: list[asyncio.Future[None]] = []
         for count in range(10_000):
             if count == case.cancel:
                 await self._cancel(log.instance_id)
             if count == case.pause:
-                await self._pause(log.instance_id, chance)
+                await self._pause(log.instance_id, rng)
             while not log.waiting:
                 log.arrived.clear()
                 await log.arrived.wait()
             if count == case.takeover:
                 late_attempts = list(log.waiting)
                 log.waiting.clear()
-                await self._take_over(chance)
+                await self._take_over(rng)
                 continue
-            for _ in range(chance.randrange(6)):
+            for _ in range(rng.randrange(6)):
                 await asyncio.sleep(0)
-            if chance.random() < 0.15:
+            if rng.random() < 0.15:
                 self._fire_next_timer()
-            if late_attempts and chance.random() < 0.3:
-                _release_one(late_attempts, chance)
-            _release_one(log.waiting, chance)
-            if chance.random() < 0.2:
-                _release_one(log.waiting, chance)
+            if late_attempts and rng.random() < 0.3:
+                _release_one(late_attempts, rng)
+            _release_one(log.waiting, rng)
+            if rng.random() < 0.2:
+                _release_one(log.waiting, rng)
 
     def _fire_next_timer(self) -> None:
         """Fire the next timer while activities run."""
@@ -220,12 +220,12 @@ class CrashTester:
             except (StoreError, InvalidWorkflowStateError, WorkflowNotFoundError):
                 await asyncio.sleep(0.001)
 
-    async def _pause(self, instance_id: str, chance: random.Random) -> None:
+    async def _pause(self, instance_id: str, rng: random.Random) -> None:
         app = self._environment.app
         await self._retry_until_done(
             instance_id, lambda: app.pause_workflow(instance_id), lambda loaded: loaded.row.status.ended
         )
-        for _ in range(chance.randrange(8)):
+        for _ in range(rng.randrange(8)):
             await asyncio.sleep(0)
         await self._retry_until_done(instance_id, lambda: app.resume_workflow(instance_id), _is_not_paused)
 
@@ -243,13 +243,13 @@ class CrashTester:
             if loaded is not None and is_needless(loaded):
                 return
 
-    async def _take_over(self, chance: random.Random) -> None:
+    async def _take_over(self, rng: random.Random) -> None:
         """Free the instance without its owner's knowledge, as a sweep by another worker does."""
         environment = self._environment
         now = environment.clock.now()
         dead = [(row.id, row.heartbeat_at) for row in await self._store.workers()]
         await self._store.sweep(dead, now=now, limit=1_000)
-        for _ in range(chance.randrange(5)):
+        for _ in range(rng.randrange(5)):
             await asyncio.sleep(0)
         assert environment.app._maintenance is not None
         await environment.app._maintenance.revive()
@@ -259,9 +259,9 @@ def _is_not_paused(loaded: LoadedInstance) -> bool:
     return loaded.row.status is not Status.PAUSED and not any(item.kind == "pause" for item in loaded.inbox)
 
 
-def _release_one(waiting: list[asyncio.Future[None]], chance: random.Random) -> None:
+def _release_one(waiting: list[asyncio.Future[None]], rng: random.Random) -> None:
     if waiting:
-        released = waiting.pop(chance.randrange(len(waiting)))
+        released = waiting.pop(rng.randrange(len(waiting)))
         if not released.done():
             released.set_result(None)
 
@@ -273,28 +273,28 @@ def _folder() -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def _open_tester(database: str, chance: random.Random) -> AsyncIterator[CrashTester]:
-    cache_size = chance.choice([0, 1, 1000])  # without a cache every waiting instance is replayed
+async def _open_tester(database: str, rng: random.Random) -> AsyncIterator[CrashTester]:
+    cache_size = rng.choice([0, 1, 1000])  # without a cache every waiting instance is replayed
     async with TestEnvironment(database, workflows=[interpret], cache_size=cache_size) as environment:
         store = open_store(database, clock=SystemClock(), threads="inline")
         await store.open()
         try:
-            yield CrashTester(environment, store, chance)
+            yield CrashTester(environment, store, rng)
         finally:
             await store.close()
 
 
 @contextlib.contextmanager
-def _slow_commits(chance: random.Random) -> Iterator[None]:
+def _slow_commits(rng: random.Random) -> Iterator[None]:
     original = SqlStore.commit
 
     async def commit(self: SqlStore, batch: Sequence[Write]) -> Any:
-        for _ in range(chance.randrange(3)):
+        for _ in range(rng.randrange(3)):
             await asyncio.sleep(0)
-        if chance.random() < _COMMIT_FAILURE_RATE:
+        if rng.random() < _COMMIT_FAILURE_RATE:
             raise StoreError("the disk is full for a moment")
         answers = await original(self, batch)
-        for _ in range(chance.randrange(3)):
+        for _ in range(rng.randrange(3)):
             await asyncio.sleep(0)
         return answers
 
