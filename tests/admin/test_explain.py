@@ -56,11 +56,11 @@ def test_a_wait_for_an_event_shows_what_came_near() -> None:
     (other,) = evidence_of(WAIT, paid({}, target="somebody"))
     assert other.endswith("it was addressed to 'somebody'.")
     (mine,) = evidence_of(WAIT, paid({}, consumed=True))
-    assert mine.endswith("this instance has consumed it already.")
+    assert mine.endswith("this instance has already consumed it.")
     (early,) = evidence_of(WAIT, paid({}, predates_instance=True))
-    assert early.endswith("that was before this instance was started.")
+    assert early.endswith("that was before this instance started.")
     (large,) = evidence_of(WAIT, CandidateEvent(NOW, None))
-    assert large.endswith("it is too large to say whether it fits.")
+    assert large.endswith("it is too large to check whether it matches.")
 
 
 def test_a_wait_for_which_nothing_came() -> None:
@@ -71,7 +71,7 @@ def test_a_wait_for_which_nothing_came() -> None:
 def test_a_wait_offers_the_event_that_it_waits_for() -> None:
     found = told(stored((WAIT,), status=Status.WAITING_FOR_EVENT))
     assert found.verdict is Health.HEALTHY
-    assert found.because == "It waits for the event 'paid' with subject '42' whose data has {\"order.id\": 7}."
+    assert found.because == "Waiting for event 'paid' with subject '42' whose data matches {\"order.id\": 7}."
     send = found.remedies[0]
     assert (send.name, send.values["subject"], send.values["data"]) == ("send_event", "42", {"order": {"id": 7}})
 
@@ -79,15 +79,15 @@ def test_a_wait_offers_the_event_that_it_waits_for() -> None:
 def test_a_wait_without_workers_is_stuck() -> None:
     found = told(stored((WAIT,), status=Status.WAITING_FOR_EVENT), a_worker(silent=LEASE))
     assert found.verdict is Health.STUCK
-    assert "no worker is alive" in found.because
+    assert "no worker is running" in found.because
 
 
 def test_a_wait_for_a_message_shows_the_channel() -> None:
     waiting = stored((Wait("jobs:1", WaitKind.MESSAGE, NOW, key="jobs"),), status=Status.WAITING_FOR_MESSAGE)
     found = told(waiting, channels={"jobs": ChannelFacts(True, "competing", 0, 3)})
     assert found.wakes[0].evidence == (
-        "The channel's mode is competing.",
-        "No message waits to be read there.",
+        "The channel is in competing mode.",
+        "The channel has no unread messages.",
         "3 other subscribers compete for its messages.",
     )
 
@@ -105,13 +105,13 @@ def test_backing_off_says_which_attempt_failed_with_what() -> None:
     waiting = stored((wait,), status=Status.WAITING_FOR_TIMER, retrying_since=NOW - 9 * S, wake_at=NOW + 8 * S)
     found = told(waiting, attempts=(a_failure(3),), most_attempts={"charge:1": RetryPolicy().max_attempts})
     assert found.verdict is Health.SLOW
-    assert found.because == "It backs off: attempt 3 of 5 of charge:1 failed with TimeoutError: no answer."
+    assert found.because == "Waiting to retry charge:1: attempt 3 of 5 failed with TimeoutError: no answer."
     assert found.wakes[0].due is not None
     running = stored(owner="w/1", retrying_since=NOW - 9 * S)
     held = told(running, attempts=(a_failure(3),))
     assert (held.verdict, held.because) == (
         Health.SLOW,
-        "It runs on w/1; attempt 3 of charge:1 failed with TimeoutError: no answer.",
+        "Running on w/1; attempt 3 of charge:1 failed with TimeoutError: no answer.",
     )
 
 
@@ -122,23 +122,25 @@ def test_running_on_a_worker_that_is_alive_or_silent() -> None:
     assert silent.verdict is Health.STUCK
     assert "silent for 21 s; its lease ends in 9.0 s" in silent.because
     gone = told(running, WorkerRow("other/2", "", "", "", 1, "", "[]", 0, NOW))
-    assert "no worker any more" in gone.because
+    assert "no longer exists" in gone.because
 
 
 def test_running_much_longer_than_usual() -> None:
     found = told(stored(owner="w/1", started_at=NOW - 3600 * S), usual_duration=10.0)
-    assert (found.verdict, found.because) == (Health.SLOW, "It runs on w/1 for 1 h; 95 of 100 end within 10 s.")
+    assert found.verdict is Health.SLOW
+    assert found.because == "Running on w/1 for 1 h; 95% of this workflow's instances end within 10 s."
 
 
 def test_unclaimed_because_of_nobody_or_nobody_who_knows_it() -> None:
     due = stored(status=Status.PENDING, wake_at=NOW - 60 * S)
-    assert told(due, a_worker(silent=LEASE)).because == "No worker is alive to take it up."
+    assert told(due, a_worker(silent=LEASE)).because == "Ready to run, but no worker is running."
     unknown = told(due, a_worker(kinds=("nap",)))
-    assert (unknown.verdict, unknown.because) == (Health.STUCK, "No live worker knows checkout.")
-    assert unknown.wakes[0].evidence == ("w/1 is alive and does not know the workflow.",)
+    assert unknown.verdict is Health.STUCK
+    assert unknown.because == "Ready to run, but no running worker has workflow checkout."
+    assert unknown.wakes[0].evidence == ("Worker w/1 is alive and does not have the workflow.",)
     full = told(due)
     assert full.verdict is Health.STUCK
-    assert "has been due for 1 min" in full.because
+    assert "Ready to run for 1 min" in full.because
     assert told(stored(status=Status.PENDING, wake_at=NOW)).verdict is Health.HEALTHY
     assert told(stored(status=Status.WAITING_FOR_TIMER, wake_at=NOW - 2 * S)).verdict is Health.SLOW
 
@@ -153,7 +155,7 @@ def test_paused_and_blocked_say_why() -> None:
     blocked = told(
         stored(status=Status.BLOCKED), journal=[JournalEntry(NOW, JournalNote("blocked", "charge, not ship"), "w", 1)]
     )
-    assert blocked.because == "It is blocked: charge, not ship."
+    assert blocked.because == "Blocked: charge, not ship."
     assert [one.name for one in blocked.remedies] == ["deploy", "resume", "terminate"]
 
 
@@ -165,8 +167,8 @@ def test_failed_names_the_operation_and_what_was_undone() -> None:
         Entry(3, Kind.COMPENSATION, "compensate:book:1", Outcome.ERROR, 3, "unbook", Role.OUT_OF_BAND, value=error),
     )
     found = told(stored(error=error, status=Status.FAILED, ended_at=NOW), entries=entries)
-    assert (found.verdict, found.because) == (Health.ENDED, "It failed in charge:1: ValueError: no.")
-    assert found.wakes[0].evidence == ("book:1 could not be undone by unbook: ValueError: no.",)
+    assert (found.verdict, found.because) == (Health.ENDED, "Failed in charge:1: ValueError: no.")
+    assert found.wakes[0].evidence == ("book:1 could not be compensated by unbook: ValueError: no.",)
     assert [one.name for one in found.remedies] == ["retry"]
 
 
@@ -181,7 +183,7 @@ def test_compensating_tells_what_is_left() -> None:
     assert [entry.op for entry in pending_compensations(entries, undoable)] == ["book:1"]
     compensating = stored(status=Status.COMPENSATING, owner="w/1")
     found = told(compensating, entries=entries, compensable=undoable)
-    assert found.wakes[-1].evidence == ("charge:1 was undone by refund.", "book:1 is left to undo.")
+    assert found.wakes[-1].evidence == ("charge:1 was compensated by refund.", "book:1 is still to be compensated.")
 
 
 def test_spans_as_people_say_them() -> None:

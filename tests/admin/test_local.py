@@ -128,7 +128,7 @@ async def test_one_instance_with_its_history_and_its_time_line() -> None:
         manager = manager_of(env.app)
         (one,) = await started(env, manager, {"customer": {"id": "42"}})
         detail = await manager.get_instance(one)
-        assert detail.summary.doing == "waits for event payment.completed, subject 42"
+        assert detail.summary.doing == "waiting for event payment.completed, subject 42"
         assert detail.input == {"customer": {"id": "42", "age": 0}}
         assert ActionKind.CANCEL in detail.actions
         history = await manager.get_history(one)
@@ -230,7 +230,7 @@ async def test_near_misses_are_found() -> None:
     async with TestEnvironment(workflows=[checkout]) as env:
         manager = manager_of(env.app)
         (one,) = await started(env, manager, {"id": "42"})
-        assert "none came" in (await manager.explain(one)).wakes[0].evidence[0]
+        assert "none has arrived" in (await manager.explain(one)).wakes[0].evidence[0]
         await manager.send_event("payment.completed", {}, subject="43")
         assert "its subject is '43', not '42'" in (await manager.explain(one)).wakes[0].evidence[0]
 
@@ -313,8 +313,10 @@ async def test_a_preview_tells_what_would_be_undone() -> None:
         assert "compensates book (book:1)" in cancel.effects
         assert not any("look" in line for line in cancel.effects)
         terminate = await manager.preview(ActionKind.TERMINATE, one)
-        assert "leaves book (book:1) as it is" in terminate.effects
-        assert (await manager.preview(ActionKind.RETRY, one)).effects == ("is refused: it is waiting_for_event",)
+        assert "does not compensate book (book:1)" in terminate.effects
+        assert (await manager.preview(ActionKind.RETRY, one)).effects == (
+            "is refused, because the instance is waiting_for_event",
+        )
 
 
 async def test_the_model_of_a_wait_is_found_in_the_code() -> None:
@@ -379,7 +381,7 @@ async def test_channels_and_groups() -> None:
         ]
         assert (await manager.list_members("crew")).items == [one]
         explanation = await manager.explain(one)
-        assert "No message waits to be read there." in explanation.wakes[0].evidence
+        assert "The channel has no unread messages." in explanation.wakes[0].evidence
 
 
 async def test_the_doctor_finds_what_is_wrong() -> None:
@@ -397,10 +399,10 @@ async def test_the_doctor_finds_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("auth", "exposed", "level", "says"),
     [
-        (None, False, "ok", "only this machine"),
-        (None, True, "warning", "listens to others"),
-        ([Token("secret")], True, "ok", "who they are"),
-        ("open", False, "warning", "whoever can reach"),
+        (None, False, "ok", "only its own machine"),
+        (None, True, "warning", "others can reach"),
+        ([Token("secret")], True, "ok", "must authenticate"),
+        ("open", False, "warning", "every caller"),
     ],
 )
 async def test_the_doctor_says_who_may_call(auth: Any, exposed: bool, level: str, says: str) -> None:
@@ -412,7 +414,7 @@ async def test_the_doctor_says_who_may_call(auth: Any, exposed: bool, level: str
         assert bool(found.remedy) == (level != "ok")
         env.app._visitors.record_refusal(("203.0.113.9", 1))
         (found,) = [one for one in await manager_of(env.app).doctor() if one.name == "access"]
-        assert ("1 events" in found.says) == (auth is None)
+        assert ("1 event " in found.says) == (auth is None)
 
 
 async def test_what_only_others_know_can_be_started_if_they_are_there() -> None:
@@ -425,4 +427,4 @@ async def test_what_only_others_know_can_be_started_if_they_are_there() -> None:
         one = (await manager.start("elsewhere", {"n": 1}, instance_id="mine")).instance_id
         detail = await manager.get_instance(one)
         assert (detail.summary.instance_id, detail.summary.version, detail.input) == ("mine", "2", {"n": 1})
-        assert "No live worker" not in (await manager.explain(one)).because
+        assert "no running worker" not in (await manager.explain(one)).because

@@ -86,7 +86,7 @@ def test_a_compensation_names_what_it_undoes() -> None:
         ended_at=9000,
     )
     (span,) = drawn(undo).spans
-    assert (span.kind, span.name, span.note) == ("compensation", "refund", "undoes charge:1")
+    assert (span.kind, span.name, span.note) == ("compensation", "refund", "compensates charge:1")
 
 
 def test_waits_that_ended_and_effects() -> None:
@@ -109,4 +109,4 @@ def test_clocks_that_differ_never_give_a_negative_stretch() -> None:
 
 def test_what_a_retry_set_aside_says_so() -> None:
     (span,) = drawn(done(1, "charge:1", 1000, 2000, role=Role.DISCARDED)).spans
-    assert span.note == "set aside by a retry of the instance"
+    assert span.note == "discarded by a retry of the instance"

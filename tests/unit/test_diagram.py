@@ -147,7 +147,7 @@ async def test_match(how: Any, taken: str, way: str) -> None:
 async def test_no_case_fits() -> None:
     drawing = (await run(cases.matches, "none")).draw()
     assert lit(drawing) == {}
-    assert [lane for lane, on in ways(drawing).items() if on] == ["no case"]
+    assert [lane for lane, on in ways(drawing).items() if on] == ["no match"]
 
 
 async def test_an_early_return_is_concluded_from_what_was_not_done() -> None:
@@ -202,7 +202,7 @@ async def test_what_was_undone_says_by_what() -> None:
 async def test_an_activity_that_backs_off() -> None:
     drawing = (await run(cases.patient, seconds=70)).draw()
     assert lit(drawing) == {"stubborn()": "waiting"}
-    assert "the next attempt" in drawing.nodes[0].text
+    assert "next attempt" in drawing.nodes[0].text
 
 
 async def test_recur_is_a_node() -> None:
@@ -273,7 +273,7 @@ async def test_what_the_source_does_not_show_is_seen_at_run_time() -> None:
     foreign = [*told.entries, entry("elsewhere:strange:3:9", "strange", seq=99)]
     drawing = draw(alone, foreign, status="completed")
     assert [node.label for node in drawing.nodes if node.runtime] == ["strange"]
-    assert "seen in the history only" in drawing.text
+    assert "only in the history" in drawing.text
     assert count(drawing, "helper(what)") == 1, "a helper without source stands for what it did"
 
 

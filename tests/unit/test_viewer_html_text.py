@@ -28,7 +28,7 @@ JSON = st.recursive(
 def test_a_line_is_only_text(given: str) -> None:
     shown = html_text.line(given)
     assert re.fullmatch(
-        r"<bdi>[^<>\x00-\x1f\u202e\ud800-\udfff]*</bdi>(<span class=\"cut\">… [\d,]+ characters</span>)?", shown
+        r"<bdi>[^<>\x00-\x1f\u202e\ud800-\udfff]*</bdi>(<span class=\"cut\">… \([\d,]+ characters\)</span>)?", shown
     )
     shown.encode()
 
@@ -36,7 +36,7 @@ def test_a_line_is_only_text(given: str) -> None:
 def test_what_cannot_be_seen_is_shown() -> None:
     assert html_text.visible("a\0b\u202ec\ud800\n") == "a\\x00b\\u202ec\\ud800\n"
     assert html_text.line("one\ntwo") == "<bdi>one\\ntwo</bdi>"
-    assert html_text.line("x" * 400).endswith("… 400 characters</span>")
+    assert html_text.line("x" * 400).endswith("… (400 characters)</span>")
 
 
 @given(JSON)
@@ -131,6 +131,6 @@ def test_sparklines_have_a_bar_for_each_minute_with_something_in_it() -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     drawn = sparkline([ChartPoint(at, 0, 0), ChartPoint(at, 3, 1), ChartPoint(at, 0, 2)], "Ended")
     assert drawn.count("<rect") == 3
-    assert 'aria-label="Ended: 6 ended, 3 of them failed"' in drawn
+    assert 'aria-label="Ended: 6 ended, including 3 failed"' in drawn
     assert "<rect" not in sparkline([ChartPoint(at, 5, 0)], "Failed", failures=True)
     assert "<rect" not in sparkline([], "Nothing")

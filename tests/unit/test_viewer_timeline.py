@@ -134,9 +134,9 @@ def test_what_was_undone_stands_in_a_lane_of_its_own() -> None:
     ("one", "words"),
     [
         (span("charge:1", 0, 1_200_000, outcome="error", attempt=2), "charge, attempt 2, failed after 1.2 s"),
-        (span("charge:1", 0, 3 * MS, "backoff"), "charge, back-off, for 3 ms"),
-        (span("paid:1", 0, None, "event", "open"), "paid, wait for an event, for 10 s so far"),
-        (span("nap:1", 0, None, "timer", "open", due=15 * SECOND), "nap, sleep, for 10 s so far, due in 5 s"),
+        (span("charge:1", 0, 3 * MS, "backoff"), "charge, backing off for 3 ms"),
+        (span("paid:1", 0, None, "event", "open"), "paid, event, waiting for 10 s"),
+        (span("nap:1", 0, None, "timer", "open", due=15 * SECOND), "nap, timer, waiting for 10 s, due in 5 s"),
         (
             span("a:1", 0, 5 * MS, "compensation", attempt=1, note="compensates b:1"),
             "compensation: a, attempt 1, completed after 5 ms, compensates b:1",
@@ -168,9 +168,9 @@ def test_owners_are_told_from_the_journal() -> None:
         JournalLine(begun + timedelta(microseconds=20), "claimed", "", "w2", 2),
     ]
     drawing = draw_timeline(timeline(span("a:1", 0, 30, worker_id="w1"), ended_at=30, marks=marks))
-    assert re.findall(r'aria-label="(owned by \w+ for [^"]+)"', drawing.owners) == [
-        "owned by w1 for 0.01 ms",
-        "owned by w2 for 0.01 ms",
+    assert re.findall(r'aria-label="(owned by worker \w+ for [^"]+)"', drawing.owners) == [
+        "owned by worker w1 for 0.01 ms",
+        "owned by worker w2 for 0.01 ms",
     ]
 
 

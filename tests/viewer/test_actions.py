@@ -118,7 +118,7 @@ def test_several_at_once(site: Site, page: Page) -> None:
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(f"Cancel {len(ids)} instances")
     dialog.get_by_role("button", name="Cancel").click()
-    expect(page.get_by_role("status")).to_contain_text("3 of 3 instances done")
+    expect(page.get_by_role("status")).to_contain_text("3 of 3 instances cancelled")
     for one in ids:
         until(site, one, Status.CANCELLED)
 
@@ -135,7 +135,7 @@ def test_a_refused_action_shows_the_reason(site: Site, page: Page) -> None:
 def test_an_action_on_all_matches_becomes_a_batch(site: Site, page: Page) -> None:
     ids = start_waiting(site, "batch", 4)
     page.goto(f"{site.root}/viewer/instances?q={quote('id:batch-* status:live')}")
-    page.get_by_label("All that match").check()
+    page.get_by_label("All instances that match").check()
     page.get_by_role("button", name="Terminate").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Reason").fill("tidy up")
@@ -154,7 +154,7 @@ def test_send_the_awaited_event(site: Site, page: Page, watched: Watched) -> Non
     watched.expected.append("status of 400")
     (one,) = start_waiting(site)
     open_instance(page, site, one)
-    page.get_by_role("link", name="Send the event payment.completed").click()
+    page.get_by_role("link", name="Send event payment.completed").click()
     assert page.get_by_label("Type").input_value() == "payment.completed"
     assert page.get_by_label("Subject").input_value() == one.rpartition("-")[2]
     page.get_by_label("cents").fill("many")
@@ -188,7 +188,7 @@ def test_send_a_message(site: Site, page: Page) -> None:
 
     site.run(start)
     open_instance(page, site, one)
-    page.get_by_role("link", name=re.compile("Send it a message")).click()
+    page.get_by_role("link", name=re.compile("Send a message")).click()
     page.get_by_label("Data").fill('"hello"')
     page.get_by_role("button", name="Send").click()
     until(site, one, Status.COMPLETED)

@@ -79,4 +79,4 @@ def test_a_long_value_is_cut_and_the_page_stays_small(site: Site, page: Page) ->
     answer = page.goto(f"{site.root}/viewer/instance?id=evil-long")
     assert answer is not None
     assert len(answer.body()) < 400_000
-    assert "the full value has 1.0 MB" in page.locator("main").inner_text()
+    assert "the full value (1.0 MB)" in page.locator("main").inner_text()

@@ -58,10 +58,10 @@ def test_nothing_moves_under_the_focus(site: Site, page: Page) -> None:
     page.goto(f"{site.root}/viewer/instance?id=focus-{number}")
     page.locator("#live.on").wait_for()
     link = page.locator("#view-code")
-    page.get_by_role("link", name="Send the event").focus()
+    page.get_by_role("link", name="Send event").focus()
     pay(site, number)
     expect(page.locator("h1 .status")).to_have_text("completed")
-    expect(page.get_by_role("link", name="Send the event")).to_be_focused()
+    expect(page.get_by_role("link", name="Send event")).to_be_focused()
     link.focus()
 
 

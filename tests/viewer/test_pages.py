@@ -146,8 +146,8 @@ def test_errors_are_shown_on_a_page(site: Site, page: Page, watched: Watched) ->
     for path, status, says in (
         ("instance?id=missing", 404, "missing"),
         ("instance?id=order-1&gen=7", 404, "Generation 7"),
-        ("instance?id=order-1&gen=x", 400, "not a whole number"),
-        ("instances?q=status%3Aodd", 400, "no status"),
+        ("instance?id=order-1&gen=x", 400, "give a whole number"),
+        ("instances?q=status%3Aodd", 400, "not a status"),
         ("instances?after=odd", 400, "page_token"),
         ("confirm?action=explode&id=order-1", 400, "explode"),
         ("batches?id=missing", 404, "missing"),

@@ -104,9 +104,9 @@ class BulkActionRunner:
                 while await self.run_next():
                     pass
             except StoreError as error:
-                _log.warning("batches could not reach the database, will try again: %s", error)
+                _log.warning("the runner of batches could not reach the database, will try again: %s", error)
             except Exception:
-                _log.exception("a batch failed, will try again")
+                _log.exception("a part of a batch failed, will try again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._every):
                     await self._wake_event.wait()

@@ -63,8 +63,8 @@ def bind_input(workflow: str, schema: dict[str, Any] | None, input: dict[str, An
     input = _wrap_sole_parameter(schema, input)
     wrong = dict(_SchemaChecker(schema).problems(input, schema, ""))
     if wrong:
-        said = "; ".join(f"{path}: {why}" for path, why in list(wrong.items())[:5])
-        raise InputError(f"The input does not fit workflow {workflow!r}: {said}.", wrong)
+        problems = "; ".join(f"{path}: {why}" for path, why in list(wrong.items())[:5])
+        raise InputError(f"The input is not valid for workflow {workflow!r}: {problems}.", wrong)
     return input
 
 
@@ -123,7 +123,7 @@ class _SchemaChecker:
             told = [one for one, choice in zip(found, choices, strict=True) if self._resolved(choice).get("type") != "null"]
             if not all(found):
                 return []
-            return told[0] if len(told) == 1 else [(path, "fits none of the types that it may have")]
+            return told[0] if len(told) == 1 else [(path, "matches none of the allowed types")]
         allowed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
         if allowed and not any(is_same_json(value, one) for one in allowed):
             return [(path, f"should be {' or '.join(map(json.dumps, allowed))}")]
@@ -152,7 +152,7 @@ class _SchemaChecker:
             if name in fields:
                 found += self.problems(item, fields[name], _inside(path, name), depth + 1)
             elif more is False and "patternProperties" not in schema:
-                found.append((_inside(path, name), f"is not known; there are {', '.join(fields) or 'none'}"))
+                found.append((_inside(path, name), f"is not a field; the fields are {', '.join(fields) or 'none'}"))
             elif isinstance(more, dict):
                 found += self.problems(item, more, _inside(path, name), depth + 1)
         return found
@@ -175,7 +175,7 @@ def _wrong_kind(value: Any, kind: Any) -> str | None:
         case "array" if not isinstance(value, list):
             return "should be a list"
         case "string" if not isinstance(value, str):
-            return "should be a text"
+            return "should be a string"
         case "integer" | "number" if not _is_number(value, whole=kind == "integer"):
             return "should be a whole number" if kind == "integer" else "should be a number"
         case "boolean" if not isinstance(value, bool) and value not in _FLAGS:

@@ -66,17 +66,17 @@ def _check_database(seen: DoctorFacts) -> Iterator[Finding]:
         yield Finding(
             "database",
             "warning",
-            f"{seen.vitals.product} answers in {took}.",
-            "Every commit takes at least that long: run the apps nearer to the database, or see what keeps it busy.",
+            f"{seen.vitals.product} responds in {took}.",
+            "Every commit takes at least that long: run the apps closer to the database, or reduce the load on it.",
         )
     else:
-        yield Finding("database", "ok", f"{seen.vitals.product} answers in {took}.")
+        yield Finding("database", "ok", f"{seen.vitals.product} responds in {took}.")
 
 
 def _check_schema(seen: DoctorFacts) -> Iterator[Finding]:
     missing = [name for name, done in seen.migrations if not done]
     if missing:
-        yield Finding("schema", "error", f"The schema lacks {', '.join(missing)}.", "Run `romancy migrate up`.")
+        yield Finding("schema", "error", f"The schema lacks migrations: {', '.join(missing)}.", "Run `romancy migrate up`.")
     else:
         yield Finding("schema", "ok", f"The schema is up to date ({seen.migrations[-1][0]}).")
 
@@ -84,41 +84,41 @@ def _check_schema(seen: DoctorFacts) -> Iterator[Finding]:
 def _check_clock(seen: DoctorFacts) -> Iterator[Finding]:
     skew = seen.vitals.skew
     if skew is None:
-        yield Finding("clock", "ok", "The database has this machine's clock.")
+        yield Finding("clock", "ok", "The database uses the clock of this machine.")
     elif abs(skew) > _SKEW + seen.vitals.latency:
         yield Finding(
             "clock",
             "warning",
             f"This machine's clock is {abs(skew) / MICROS:.2f} s {'behind' if skew > 0 else 'ahead of'} the database's.",
-            "The database's counts, so nothing breaks; set the machine's clock by NTP for logs that fit together.",
+            "The database's clock is used, so nothing breaks. Synchronize this machine by NTP to keep logs consistent.",
         )
     else:
-        yield Finding("clock", "ok", "This machine's clock and the database's agree.")
+        yield Finding("clock", "ok", "The clocks of this machine and the database agree.")
 
 
 def _check_notifications(seen: DoctorFacts) -> Iterator[Finding]:
     notes = seen.vitals.notes
     if "journal_mode" in notes:
         if notes["journal_mode"] == "wal":
-            yield Finding("journal", "ok", "The file is in WAL mode: readers and the writer do not wait for each other.")
+            yield Finding("journal", "ok", "The file is in WAL mode: readers and the writer do not block each other.")
         elif notes["journal_mode"] != "memory":
             yield Finding(
                 "journal",
                 "warning",
-                f"The file's journal mode is {notes['journal_mode']}, not WAL.",
-                "Put it on a local disk that supports WAL (network file systems do not), and start an app on it.",
+                f"The journal mode of the file is {notes['journal_mode']}, not WAL.",
+                "Move the file to a local disk that supports WAL (network file systems do not), and start an app on it.",
             )
     if notes.get("listen") == "on":
-        yield Finding("listen", "ok", "LISTEN works: processes hear of each other's work at once.")
+        yield Finding("listen", "ok", "LISTEN works: processes are notified of each other's work at once.")
     elif notes.get("listen") == "off":
-        yield Finding("listen", "ok", "LISTEN is turned off: processes look for each other's work every poll_interval.")
+        yield Finding("listen", "ok", "LISTEN is turned off: processes poll for each other's work every poll_interval.")
     elif "listen" in notes:
-        pooler = " There is a pooler in between." if notes.get("pooler") == "yes" else ""
+        pooler = " The connection goes through a pooler." if notes.get("pooler") == "yes" else ""
         yield Finding(
             "listen",
             "warning",
-            f"LISTEN does not work: other processes' work is found after up to poll_interval.{pooler}",
-            "Give the address of the server itself as listen_dsn, or set listen_notify to false.",
+            f"LISTEN does not work: the work of other processes is found only after up to poll_interval.{pooler}",
+            "Set listen_dsn to the address of the server itself, or listen_notify to false.",
         )
 
 
@@ -127,18 +127,19 @@ def _check_workers(seen: DoctorFacts) -> Iterator[Finding]:
     living = [worker for worker in seen.workers if _is_alive(worker, seen)]
     if not living:
         yield Finding(
-            "workers", "error", "No worker is alive.", "Start an app on this database: `romancy serve MODULE:APP`."
+            "workers", "error", "No worker is running.", "Start an app on this database: `romancy serve MODULE:APP`."
         )
     else:
         pythons = sorted({worker.python for worker in living})
-        yield Finding("workers", "ok", f"{len(living)} alive, on Python {', '.join(pythons)}.")
+        workers = "1 worker is" if len(living) == 1 else f"{len(living)} workers are"
+        yield Finding("workers", "ok", f"{workers} running, on Python {', '.join(pythons)}.")
     for worker in silent:
         yield Finding(
             "silent worker",
             "warning",
-            f"{worker.id} on {worker.hostname} has been silent for "
+            f"Worker {worker.id} on {worker.hostname} has been silent for "
             f"{format_span((seen.now - worker.heartbeat_at) / MICROS)}.",
-            "If another worker is alive it takes over its instances; see whether that process hangs.",
+            "If another worker is running, it takes over the instances. Check whether the process hangs.",
         )
     names = {name: [w for w in living if name in {kind[0] for kind in json.loads(w.workflows)}] for name in _known(living)}
     for name, knowing in sorted(names.items()):
@@ -147,8 +148,8 @@ def _check_workers(seen: DoctorFacts) -> Iterator[Finding]:
             yield Finding(
                 "versions",
                 "warning",
-                f"Live workers know different versions of {name}.",
-                "That is right while a deployment is under way; otherwise deploy the same code everywhere.",
+                f"Running workers have different versions of workflow {name}.",
+                "This is normal during a deployment; otherwise deploy the same code everywhere.",
             )
 
 
@@ -158,7 +159,7 @@ def _check_slots(seen: DoctorFacts) -> Iterator[Finding]:
             "slots",
             "warning",
             f"{seen.concurrency_stall}, for {format_span((seen.now - seen.concurrency_stall.since) / MICROS)}.",
-            "An activity must not wait for other work of its app: let a workflow wait for an event instead. Or raise "
+            "An activity must not wait for other work of its app: let a workflow wait for an event instead, or raise "
             "max_concurrent_activities.",
         )
 
@@ -175,19 +176,19 @@ def _check_claims(seen: DoctorFacts) -> Iterator[Finding]:
         yield Finding(
             "unclaimable",
             "error",
-            f"Instances wait for workflows that no live worker knows: {names}.",
-            "Start an app that has them; old versions must stay deployed until their instances have ended.",
+            f"Instances are waiting for workflows that no running worker has: {names}.",
+            "Start an app with these workflows. Old versions must stay deployed until their instances have ended.",
         )
     blocked = seen.counts.statuses.get(Status.BLOCKED, 0)
     if blocked:
         yield Finding(
             "blocked",
             "error",
-            f"{_count(blocked, seen)} instances are blocked: their code does not fit, or is nowhere.",
-            "Look at one with `romancy explain ID`; deploy code that fits, they go on by themselves.",
+            f"{_instances(blocked, seen)} blocked: the deployed code does not match, or is missing.",
+            "Run `romancy explain ID` for one of them. Once matching code is deployed, they continue automatically.",
         )
     if not unknown and not blocked:
-        yield Finding("claims", "ok", "Every instance has a worker that can run it.")
+        yield Finding("claims", "ok", "No instance is blocked or waiting for a missing workflow.")
 
 
 def _check_overdue(seen: DoctorFacts) -> Iterator[Finding]:
@@ -195,17 +196,18 @@ def _check_overdue(seen: DoctorFacts) -> Iterator[Finding]:
         yield Finding(
             "overdue",
             "warning",
-            f"{_count(seen.counts.overdue, seen)} instances have been due for more than a second, and nobody runs them.",
-            "Workers are missing, full or blocked: look at `romancy workers`, raise max_concurrent_workflows, or add some.",
+            f"{_instances(seen.counts.overdue, seen)} overdue: ready to run for more than a second, but not claimed.",
+            "Workers are missing, at capacity or blocked: see `romancy workers`. Raise max_concurrent_workflows, or add "
+            "workers.",
         )
     else:
-        yield Finding("overdue", "ok", "Nothing is overdue.")
+        yield Finding("overdue", "ok", "No instance is overdue.")
     if seen.counts.retrying:
         yield Finding(
             "retrying",
             "warning",
-            f"{_count(seen.counts.retrying, seen)} instances are retrying an activity.",
-            "See with what it fails: `romancy list retrying`.",
+            f"{_instances(seen.counts.retrying, seen)} retrying an activity.",
+            "To see the errors, run `romancy list retrying`.",
         )
 
 
@@ -215,18 +217,18 @@ def _check_outbox(seen: DoctorFacts) -> Iterator[Finding]:
         yield Finding(
             "dead letters",
             "error",
-            f"{_count(dead, seen)} events were given up by their brokers.",
-            "See why with `romancy outbox list --dead`; send them again with `romancy outbox requeue`.",
+            f"{_count(dead, seen)} {'event is a dead letter' if dead == 1 else 'events are dead letters'}: not delivered.",
+            "To see why, run `romancy outbox list --dead`; to send them again, run `romancy outbox requeue`.",
         )
     if since is not None and seen.now - since > _OUTBOX_LAG:
         yield Finding(
             "outbox",
             "warning",
-            f"The oldest event has been waiting for its broker for {format_span((seen.now - since) / MICROS)}.",
-            "See whether the broker can be reached and an app with it runs: `romancy outbox list`.",
+            f"The oldest event in the outbox has been waiting for {format_span((seen.now - since) / MICROS)}.",
+            "Check that the broker can be reached and that an app with this broker is running: see `romancy outbox list`.",
         )
     elif not dead:
-        yield Finding("outbox", "ok", "No event waits long for its broker.")
+        yield Finding("outbox", "ok", "No event is delayed in the outbox.")
 
 
 def _check_retention(seen: DoctorFacts) -> Iterator[Finding]:
@@ -234,8 +236,8 @@ def _check_retention(seen: DoctorFacts) -> Iterator[Finding]:
         yield Finding(
             "retention",
             "warning",
-            "Ended instances are kept for ever, as far as this process is set.",
-            "Set instance_retention, or delete them now and then with `romancy prune`.",
+            "This process is configured to keep ended instances forever.",
+            "Set instance_retention, or delete them regularly with `romancy prune`.",
         )
     else:
         kept = format_span(seen.options["instance_retention"])
@@ -244,24 +246,29 @@ def _check_retention(seen: DoctorFacts) -> Iterator[Finding]:
 
 def _check_access(seen: DoctorFacts) -> Iterator[Finding]:
     """Who may call this process over HTTP. A process without a server has no such option."""
-    remedy = "Give the app auth=[Token(...)], and each caller a token of its own."
+    remedy = "Give the app auth=[Token(...)], and give each caller its own token."
     auth = seen.options.get("auth")
     if seen.visitors is None:
         return
     refused = seen.visitors.refused
     if isinstance(auth, OpenAccess):
-        yield Finding("access", "warning", "auth='open': whoever can reach this app may send events.", remedy)
+        yield Finding("access", "warning", "auth='open': every caller that can reach this app may send events.", remedy)
     elif auth is not None:
-        yield Finding("access", "ok", "Callers over HTTP have to say who they are.")
+        yield Finding("access", "ok", "Callers over HTTP must authenticate.")
     elif refused or seen.visitors.exposed:
-        why = f"{refused} events from elsewhere were refused" if refused else "it listens to others, too"
-        yield Finding("access", "warning", f"Without auth this app answers only its own machine; {why}.", remedy)
+        events = "1 event" if refused == 1 else f"{refused} events"
+        why = f"; it has refused {events} from other machines" if refused else ", although others can reach its address"
+        yield Finding("access", "warning", f"Without auth this app serves only its own machine{why}.", remedy)
     else:
-        yield Finding("access", "ok", "Without auth only this machine is answered over HTTP.")
+        yield Finding("access", "ok", "Without auth this app serves only its own machine over HTTP.")
 
 
 def _is_alive(worker: WorkerRow, seen: DoctorFacts) -> bool:
     return seen.now - worker.heartbeat_at <= seen.lease // 2
+
+
+def _instances(value: int, seen: DoctorFacts) -> str:
+    return f"{_count(value, seen)} {'instance is' if value == 1 else 'instances are'}"
 
 
 def _count(value: int, seen: DoctorFacts) -> Count:

@@ -118,11 +118,11 @@ def _explain_waiting(facts: Facts) -> Explanation:
     if facts.stored.row.status is Status.COMPENSATING:
         wakes = [*wakes, *_compensation_condition(facts)]
     if not _live_workers(facts):
-        because = f"It {_describe_waits(facts)}, and no worker is alive to take it up."
+        because = f"{_capitalized(_describe_waits(facts))}, but no worker is running to continue it."
         return _make_explanation(facts, Health.STUCK, because, wakes, [*remedies, _start_worker()])
     verdict = Health.SLOW if any(wait.kind is WaitKind.RETRY for wait in waits) else Health.HEALTHY
     return _make_explanation(
-        facts, verdict, f"It {_describe_waits(facts)}.", wakes, [*remedies, *_action_remedies(ActionKind.CANCEL)]
+        facts, verdict, f"{_capitalized(_describe_waits(facts))}.", wakes, [*remedies, *_action_remedies(ActionKind.CANCEL)]
     )
 
 
@@ -130,18 +130,18 @@ def _describe_waits(facts: Facts) -> str:
     waits = facts.stored.waits
     parts = [_describe_wait(facts, wait) for wait in waits]
     if facts.stored.row.status is Status.COMPENSATING:
-        parts.insert(0, "undoes what it did")
-    return " and ".join(parts) or "waits for nothing that is known"
+        parts.insert(0, "compensating")
+    return " and ".join(parts) or "waiting, although no wait is recorded"
 
 
 def _describe_wait(facts: Facts, wait: Wait) -> str:
     match wait.kind:
         case WaitKind.EVENT:
-            return f"waits for the event {wait.key!r}{_describe_selector(wait)}"
+            return f"waiting for event {wait.key!r}{_describe_selector(wait)}"
         case WaitKind.MESSAGE:
-            return f"waits for a message on the channel {wait.key!r}"
+            return f"waiting for a message on channel {wait.key!r}"
         case WaitKind.TIMER:
-            return f"sleeps until {_clock(wait.due)}" if wait.due is not None else "sleeps"
+            return f"sleeping until {_clock(wait.due)}" if wait.due is not None else "sleeping"
         case WaitKind.RETRY:
             return _backoff(facts, wait)
 
@@ -149,10 +149,10 @@ def _describe_wait(facts: Facts, wait: Wait) -> str:
 def _backoff(facts: Facts, wait: Wait) -> str:
     failed = [attempt for attempt in facts.attempts if attempt.op == wait.op and attempt.error is not None]
     if not failed:
-        return f"waits for the next attempt of {wait.op}"
+        return f"waiting for the next attempt of {wait.op}"
     last = failed[-1]
     assert last.error is not None
-    return f"backs off: attempt {_count(facts, last)} of {wait.op} failed with {error_line(last.error)}"
+    return f"waiting to retry {wait.op}: attempt {_count(facts, last)} failed with {error_line(last.error)}"
 
 
 def _count(facts: Facts, attempt: AttemptRow) -> str:
@@ -162,7 +162,7 @@ def _count(facts: Facts, attempt: AttemptRow) -> str:
 
 def _describe_selector(wait: Wait) -> str:
     subject = f" with subject {wait.subject!r}" if wait.subject is not None else ""
-    match = f" whose data has {match_text(wait.match)}" if wait.match is not None else ""
+    match = f" whose data matches {match_text(wait.match)}" if wait.match is not None else ""
     return subject + match
 
 
@@ -192,9 +192,9 @@ def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
         return
     seen = facts.events[wait.key]
     if not seen:
-        yield f"No event of type {wait.key!r} is stored: none came, or it is older than events are kept."
+        yield f"No event of type {wait.key!r} is stored: either none has arrived, or it is past its retention period."
     for one in seen:
-        yield f"At {_clock(one.accepted_at)} one came: {_difference(facts, wait, one)}."
+        yield f"An event arrived at {_clock(one.accepted_at)}: {_difference(facts, wait, one)}."
 
 
 def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
@@ -203,13 +203,13 @@ def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
     if seen.target is not None and seen.target != own:
         return f"it was addressed to {seen.target!r}"
     if seen.consumed:
-        return "this instance has consumed it already"
+        return "this instance has already consumed it"
     if seen.predates_instance:
-        return "that was before this instance was started"
+        return "that was before this instance started"
     if seen.body is None:
-        return "it is too large to say whether it fits"
+        return "it is too large to check whether it matches"
     if is_encoded(seen.body) or is_encoded(wait.match):
-        return "it is encoded, and cannot be decoded here"
+        return "it is encoded and cannot be decoded in this process"
     event = received_event(seen.body)
     if wait.subject is not None and event.subject != wait.subject:
         return f"its subject is {event.subject!r}, not {wait.subject!r}"
@@ -218,8 +218,8 @@ def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
         if not is_same_json(found, wanted):
             return f"its {path} is {_json_text(found)}, not {_json_text(wanted)}"
     if wait.due is not None and seen.accepted_at >= wait.due:
-        return "that was after the wait's time-out"
-    return "it fits; the instance is being called for it"
+        return "the wait had already timed out"
+    return "it matches, and the instance is about to receive it"
 
 
 def _selector_items(wait: Wait) -> list[tuple[str, Any]]:
@@ -242,21 +242,22 @@ def _channel(facts: Facts, wait: Wait) -> Iterator[str]:
     if known is None:
         return
     if not known.subscribed:
-        yield f"It is not subscribed to {wait.key!r}."
+        yield f"The instance is not subscribed to channel {wait.key!r}."
     if known.mode is not None:
-        yield f"The channel's mode is {known.mode}."
-    yield f"{known.backlog} messages wait to be read there." if known.backlog else "No message waits to be read there."
+        yield f"The channel is in {known.mode} mode."
+    yield f"The channel has {known.backlog or 'no'} unread message{'' if known.backlog == 1 else 's'}."
     if known.mode == "competing" and known.others:
-        yield f"{known.others} other subscribers compete for its messages."
+        compete = "subscriber competes" if known.others == 1 else "subscribers compete"
+        yield f"{known.others} other {compete} for its messages."
 
 
 def _remedies(wait: Wait) -> Iterator[Remedy]:
     if wait.kind is WaitKind.EVENT:
         data = dict(_selector_items(wait))
         values = {"type": wait.key, "subject": wait.subject, "data": _nested(data), "op": wait.op}
-        yield Remedy("send_event", f"Send the event {wait.key}", values)
+        yield Remedy("send_event", f"Send event {wait.key}", values)
     elif wait.kind is WaitKind.MESSAGE:
-        yield Remedy("publish", f"Send it a message on {wait.key}", {"channel": wait.key, "op": wait.op})
+        yield Remedy("publish", f"Send a message on channel {wait.key}", {"channel": wait.key, "op": wait.op})
 
 
 def _nested(flat: Mapping[str, Any]) -> Any:
@@ -285,13 +286,13 @@ def _explain_owned(facts: Facts) -> Explanation:
     wakes = [*_open_attempts(facts), *(_wake_condition(facts, wait) for wait in facts.stored.waits)]
     if row.status is Status.COMPENSATING:
         wakes = [*wakes, *_compensation_condition(facts)]
-    what = "undoes what it did" if row.status is Status.COMPENSATING else "runs"
+    what = "Compensating" if row.status is Status.COMPENSATING else "Running"
     actions = [ActionKind.TERMINATE] if row.status is Status.COMPENSATING else [ActionKind.CANCEL, ActionKind.PAUSE]
     if worker is None or not _is_alive(worker, facts):
         return _make_explanation(
             facts, Health.STUCK, *_silent(facts, what, worker), [*_action_remedies(*actions), _start_worker()]
         )
-    because = f"It {what} on {row.owner}"
+    because = f"{what} on {row.owner}"
     failing = [attempt for attempt in facts.attempts if attempt.next_at is not None and attempt.next_at > facts.now]
     if row.retrying_since is not None and failing and failing[-1].error is not None:
         last = failing[-1]
@@ -303,7 +304,8 @@ def _explain_owned(facts: Facts) -> Explanation:
     if facts.usual_duration is not None and row.started_at is not None:
         running = (facts.now - row.started_at) / MICROS
         if running > max(60.0, 3 * facts.usual_duration):
-            because += f" for {format_span(running)}; 95 of 100 end within {format_span(facts.usual_duration)}"
+            usual = format_span(facts.usual_duration)
+            because += f" for {format_span(running)}; 95% of this workflow's instances end within {usual}"
             return _make_explanation(facts, Health.SLOW, f"{because}.", wakes, _action_remedies(*actions))
     return _make_explanation(facts, Health.HEALTHY, f"{because}.", wakes, _action_remedies(*actions))
 
@@ -311,24 +313,24 @@ def _explain_owned(facts: Facts) -> Explanation:
 def _silent(facts: Facts, what: str, worker: WorkerRow | None) -> tuple[str, list[WakeCondition]]:
     owner = facts.stored.row.owner
     if worker is None:
-        because = f"It {what} on {owner}, which is no worker any more: another takes it over shortly."
+        because = f"{what} on worker {owner}, which no longer exists; another worker will take over shortly."
         return because, [WakeCondition("lease", owner or "")]
     over = worker.heartbeat_at + facts.lease
     silent = format_span((facts.now - worker.heartbeat_at) / MICROS)
     left = over - facts.now
-    takes = f"its lease ends in {format_span(left / MICROS)}, then" if left > 0 else "its lease is over:"
-    others = "another takes over" if len(_live_workers(facts)) > 0 else "somebody must take over, and no worker is alive"
-    evidence = (f"The last sign of life of {worker.id} came at {_clock(worker.heartbeat_at)}.",)
-    because = f"It {what} on {owner}, which has been silent for {silent}; {takes} {others}."
+    lease = f"its lease ends in {format_span(left / MICROS)}" if left > 0 else "its lease has expired"
+    then = "and another worker will take over" if _live_workers(facts) else "but no other worker is running to take over"
+    evidence = (f"The last heartbeat of worker {worker.id} was at {_clock(worker.heartbeat_at)}.",)
+    because = f"{what} on worker {owner}, which has been silent for {silent}; {lease}, {then}."
     return because, [WakeCondition("lease", owner or "", to_datetime(worker.heartbeat_at), to_datetime(over), evidence)]
 
 
 def _open_attempts(facts: Facts) -> Iterator[WakeCondition]:
     for attempt in facts.attempts:
         if attempt.open:
-            beat = f", its last heartbeat came at {_clock(attempt.heartbeat_at)}" if attempt.heartbeat_at is not None else ""
-            said = f"Attempt {_count(facts, attempt)} has been running for {_since(facts, attempt.started_at)}{beat}."
-            yield WakeCondition("activity", attempt.op, to_datetime(attempt.started_at), None, (said,))
+            beat = f"; its last heartbeat was at {_clock(attempt.heartbeat_at)}" if attempt.heartbeat_at is not None else ""
+            text = f"Attempt {_count(facts, attempt)} has been running for {_since(facts, attempt.started_at)}{beat}."
+            yield WakeCondition("activity", attempt.op, to_datetime(attempt.started_at), None, (text,))
 
 
 def _next_attempt(facts: Facts, attempt: AttemptRow) -> WakeCondition:
@@ -347,26 +349,27 @@ def _explain_unclaimed(facts: Facts) -> Explanation:
     living = _live_workers(facts)
     label = f"{row.workflow} version {row.version}" if row.version else row.workflow
     if not living:
-        because = "No worker is alive to take it up."
+        because = "Ready to run, but no worker is running."
         return _make_explanation(facts, Health.STUCK, because, [due, *fired], [_start_worker()])
     if not any([row.workflow, row.version] in json.loads(worker.workflows) for worker in living):
-        because = f"No live worker knows {label}."
+        because = f"Ready to run, but no running worker has workflow {label}."
         return _make_explanation(
-            facts, Health.STUCK, because, [due, *fired], [Remedy("deploy", f"Start an app that has {label}")]
+            facts, Health.STUCK, because, [due, *fired], [Remedy("deploy", f"Start an app with workflow {label}")]
         )
     if late < OVERDUE:
-        return _make_explanation(facts, Health.HEALTHY, "It is due, and about to be taken up.", [due, *fired])
+        return _make_explanation(facts, Health.HEALTHY, "Ready to run; a worker is about to claim it.", [due, *fired])
     verdict = Health.STUCK if late >= _LATE else Health.SLOW
-    because = f"It has been due for {format_span(late / MICROS)}, and no worker has taken it up: all may be full or blocked."
+    waited = format_span(late / MICROS)
+    because = f"Ready to run for {waited}, but no worker has claimed it: they may all be at capacity or blocked."
     return _make_explanation(facts, verdict, because, [due, *fired], [Remedy("deploy", "Start more workers")])
 
 
 def _worker_evidence(facts: Facts) -> Iterator[str]:
     row = facts.stored.row
     for worker in facts.workers:
-        knows = "knows" if [row.workflow, row.version] in json.loads(worker.workflows) else "does not know"
+        knows = "has" if [row.workflow, row.version] in json.loads(worker.workflows) else "does not have"
         alive = "alive" if _is_alive(worker, facts) else f"silent for {_since(facts, worker.heartbeat_at)}"
-        yield f"{worker.id} is {alive} and {knows} the workflow."
+        yield f"Worker {worker.id} is {alive} and {knows} the workflow."
 
 
 # --- held, blocked, over
@@ -377,7 +380,7 @@ def _explain_paused(facts: Facts) -> Explanation:
     why = f" at {_clock(by.at)}{_by(by)}" if by is not None else ""
     wakes = [WakeCondition("operator", "resume"), *(_wake_condition(facts, wait) for wait in facts.stored.waits)]
     return _make_explanation(
-        facts, Health.STUCK, f"It was paused{why}.", wakes, _action_remedies(ActionKind.RESUME, ActionKind.CANCEL)
+        facts, Health.STUCK, f"Paused{why}.", wakes, _action_remedies(ActionKind.RESUME, ActionKind.CANCEL)
     )
 
 
@@ -388,16 +391,16 @@ def _by(entry: JournalEntry) -> str:
 
 def _explain_blocked(facts: Facts) -> Explanation:
     note = _last(facts, "blocked")
-    why = note.note.detail if note is not None else "its code does not fit its history"
-    remedies = [Remedy("deploy", "Deploy code that fits"), *_action_remedies(ActionKind.RESUME, ActionKind.TERMINATE)]
+    why = note.note.detail if note is not None else "the code does not match the history"
+    remedies = [Remedy("deploy", "Deploy matching code"), *_action_remedies(ActionKind.RESUME, ActionKind.TERMINATE)]
     wakes = [WakeCondition("claim", facts.stored.row.workflow, evidence=tuple(_worker_evidence(facts)))]
-    return _make_explanation(facts, Health.STUCK, f"It is blocked: {why.rstrip('.')}.", wakes, remedies)
+    return _make_explanation(facts, Health.STUCK, f"Blocked: {why.rstrip('.')}.", wakes, remedies)
 
 
 def _explain_ended(facts: Facts) -> Explanation:
     row, error = facts.stored.row, facts.stored.error
-    undone = (
-        [WakeCondition("compensation", "undone", evidence=tuple(_compensation_evidence(facts)))]
+    compensated = (
+        [WakeCondition("compensation", "finished", evidence=tuple(_compensation_evidence(facts)))]
         if _has_compensations(facts)
         else []
     )
@@ -405,16 +408,17 @@ def _explain_ended(facts: Facts) -> Explanation:
         case Status.FAILED:
             failed = _failed_operation(facts)
             where = f" in {failed.op}" if failed is not None else ""
-            because = f"It failed{where}: {error_line(error)}" if error is not None else f"It failed{where}"
+            because = f"Failed{where}: {error_line(error)}" if error is not None else f"Failed{where}"
             return _make_explanation(
-                facts, Health.ENDED, f"{because.rstrip('.')}.", undone, _action_remedies(ActionKind.RETRY)
+                facts, Health.ENDED, f"{because.rstrip('.')}.", compensated, _action_remedies(ActionKind.RETRY)
             )
         case Status.CANCELLED | Status.TERMINATED:
             by = _last(facts, "cancel" if row.status is Status.CANCELLED else "terminate")
-            because = f"It was {row.status.value}{_by(by) if by is not None else ''}".rstrip(".")
-            return _make_explanation(facts, Health.ENDED, f"{because}.", undone)
+            because = f"{row.status.value.capitalize()}{_by(by) if by is not None else ''}".rstrip(".")
+            return _make_explanation(facts, Health.ENDED, f"{because}.", compensated)
         case _:
-            return _make_explanation(facts, Health.ENDED, f"It has {row.status.value} at {_clock(row.ended_at)}.")
+            because = f"{row.status.value.capitalize()} at {_clock(row.ended_at)}."
+            return _make_explanation(facts, Health.ENDED, because)
 
 
 def _failed_operation(facts: Facts) -> Entry | None:
@@ -423,7 +427,7 @@ def _failed_operation(facts: Facts) -> Entry | None:
 
 
 def _compensation_condition(facts: Facts) -> Iterator[WakeCondition]:
-    yield WakeCondition("compensation", "undoing", evidence=tuple(_compensation_evidence(facts)))
+    yield WakeCondition("compensation", "in progress", evidence=tuple(_compensation_evidence(facts)))
 
 
 def _has_compensations(facts: Facts) -> bool:
@@ -433,15 +437,15 @@ def _has_compensations(facts: Facts) -> bool:
 def _compensation_evidence(facts: Facts) -> Iterator[str]:
     steps = [entry for entry in facts.entries if entry.kind is Kind.COMPENSATION and entry.role is not Role.DISCARDED]
     for step in steps:
-        undone = step.op.removeprefix(_COMPENSATE)
+        compensated = step.op.removeprefix(_COMPENSATE)
         if step.outcome is Outcome.OK:
-            yield f"{undone} was undone by {step.name}."
+            yield f"{compensated} was compensated by {step.name}."
         else:
             why = f": {error_line(step.value)}" if step.value is not None else ""
-            yield f"{undone} could not be undone by {step.name}{why}."
+            yield f"{compensated} could not be compensated by {step.name}{why}."
     if facts.stored.row.status is Status.COMPENSATING:
         for entry in pending_compensations(facts.entries, facts.compensable):
-            yield f"{entry.op} is left to undo."
+            yield f"{entry.op} is still to be compensated."
 
 
 def pending_compensations(entries: Sequence[Entry], compensable: frozenset[str]) -> list[Entry]:
@@ -461,6 +465,10 @@ def _is_compensable(entry: Entry, compensable: frozenset[str]) -> bool:
 
 
 # --- words
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _live_workers(facts: Facts) -> list[WorkerRow]:

@@ -122,13 +122,13 @@ def is_overdue(row: InstanceRow, now: int) -> bool:
 def parse(line: str, *, now: int) -> Filter:
     """Read a filter line. Raises `ConfigurationError` that says where it is wrong and what is allowed."""
     if len(line) > LONGEST:
-        raise ConfigurationError(f"The filter has {len(line)} characters: {LONGEST} are the most.")
+        raise ConfigurationError(f"The filter has {len(line)} characters; the maximum is {LONGEST}.")
     reading = _FilterParser(line, now)
     at = terms = 0
     while found := _TERM.match(line, at):
         at, terms = found.end(), terms + 1
         if terms > MOST_TERMS:
-            raise ConfigurationError(f"The filter has more than {MOST_TERMS} terms.")
+            raise ConfigurationError(f"The filter has more than {MOST_TERMS} terms, which is the maximum.")
         reading.add_term(found["term"], found.start("term"))
     return reading.filter()
 
@@ -152,14 +152,14 @@ class _FilterParser:
         body = term.removeprefix("-")
         negative = body != term
         if not body:
-            self._refuse(term, at, "a minus stands before a term, as in -status:completed")
+            self._refuse(term, at, "write the minus directly before a term, as in -status:completed")
         key, colon, value = ("", "", body) if body.startswith('"') else body.partition(":")
         if not colon:
             self._take_word(_unquoted(body, term, at, self._refuse), negative)
             return
         value = _unquoted(value, term, at, self._refuse)
         if not value:
-            self._refuse(term, at, f"a value must follow: {_example(key)}")
+            self._refuse(term, at, f"the value is missing; write {_example(key)}")
         self._take_pair(key, value, negative, term, at)
 
     def _take_word(self, word: str, negative: bool) -> None:
@@ -178,7 +178,7 @@ class _FilterParser:
             self._take_time(key, value, negative, term, at)
         elif path != key and path:
             if path.count(".") >= _DEEPEST:
-                self._refuse(term, at, f"a path has at most {_DEEPEST} parts")
+                self._refuse(term, at, f"a path can have at most {_DEEPEST} parts")
             self._paths.setdefault(path, ([], []))[negative].append(value)
         else:
             self._refuse(term, at, _unknown(key))
@@ -192,7 +192,7 @@ class _FilterParser:
                 found.add(Status(word))
             else:
                 known = ", ".join([*(status.value for status in Status if status in ALL), *GROUPS])
-                self._refuse(term, at, f"{word!r} is no status; there are {known}")
+                self._refuse(term, at, f"{word!r} is not a status; use one of {known}")
         return found
 
     def _take_time(self, key: str, value: str, negative: bool, term: str, at: int) -> None:
@@ -210,7 +210,7 @@ class _FilterParser:
             when = datetime.fromisoformat(value)
             return max(0, to_micros(when if when.tzinfo is not None else when.replace(tzinfo=UTC)))
         except (ValueError, OverflowError):
-            self._refuse(term, at, "give a span (90s, 5m, 1h30m, 2d, 1w) or a time (2026-03-01, 2026-03-01T12:00Z)")
+            self._refuse(term, at, "give a duration (90s, 5m, 1h30m, 2d, 1w) or a time (2026-03-01, 2026-03-01T12:00Z)")
 
     def filter(self) -> Filter:
         """All of it."""
@@ -231,7 +231,7 @@ class _FilterParser:
         )
 
     def _refuse(self, term: str, at: int, why: str) -> NoReturn:
-        raise ConfigurationError(f"The filter cannot be read at character {at + 1}, {term!r}: {why}.")
+        raise ConfigurationError(f"The filter is not valid at character {at + 1}, {term!r}: {why}.")
 
 
 def _unquoted(value: str, term: str, at: int, refuse: Any) -> str:
@@ -239,21 +239,21 @@ def _unquoted(value: str, term: str, at: int, refuse: Any) -> str:
     if found is not None:
         return re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL)
     if '"' in value:
-        refuse(term, at, 'quotes stand around a whole value, as in workflow:"two words"; write \\" for one inside')
+        refuse(term, at, 'quotation marks must enclose a whole value, as in workflow:"two words"; write \\" for one inside')
     return value
 
 
 def _example(key: str) -> str:
     examples = {"status": "status:failed", "older": "older:1h", "newer": "newer:2d"}
-    return examples.get(key, f"{key}:something")
+    return examples.get(key, f"{key}:VALUE")
 
 
 def _unknown(key: str) -> str:
     near = difflib.get_close_matches(key, [*KEYS, *_FLAGS], n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return (
-        f"there is no key {key!r}.{hint} Keys are {', '.join(KEYS)}; {' and '.join(_FLAGS)} stand alone; a word with a colon"
-        ' in it stands in quotes, as "a:b"'
+        f"there is no key {key!r}.{hint} The keys are {', '.join(KEYS)}; {' and '.join(_FLAGS)} have no value; a word that"
+        ' contains a colon needs quotation marks, as in "a:b"'
     )
 
 

@@ -146,7 +146,7 @@ class DatabaseManager:
     async def _archived(self, instance_id: str, generation: int) -> StoredInstance:
         stored = await self._store.get(instance_id, generation)
         if stored is None:
-            raise WorkflowNotFoundError(f"Generation {generation} of {instance_id!r} is not there, or not any more.")
+            raise WorkflowNotFoundError(f"Generation {generation} of {instance_id!r} does not exist, or has been deleted.")
         return stored
 
     async def get_history(
@@ -428,7 +428,7 @@ class DatabaseManager:
         versions = await self._live_versions(workflow)
         if not versions:
             raise WorkflowNotFoundError(
-                f"No workflow is called {workflow!r}: no live worker knows it, nor does this process."
+                f"There is no workflow {workflow!r}: neither a running worker nor this process has it."
             )
         schema = (await self._descriptor(workflow, versions[-1])).schema
         create = self._client._creation_by_name(workflow, (), bind_input(workflow, schema, input), self._now())
@@ -470,7 +470,7 @@ class DatabaseManager:
         stored = await self._client._require(instance_id)
         row = stored.row
         if action not in allowed_actions(row):
-            return Preview(action, instance_id, (f"is refused: it is {row.status.value}",))
+            return Preview(action, instance_id, (f"is refused, because the instance is {row.status.value}",))
         entries = await self._store.history(instance_id, row.generation, after=0, limit=_DRAWN)
         undoable = await self._compensable(row, find_activities(entry.site for entry in entries))
         return Preview(action, instance_id, tuple(_effects(action, stored, entries, undoable)))
@@ -500,7 +500,7 @@ class DatabaseManager:
         now = self._now()
         wanted = parse(filter, now=now)
         if not wanted.text:
-            raise ConfigurationError("A batch needs a filter: for everything that has not ended, write status:live.")
+            raise ConfigurationError("A batch needs a filter. For all instances that have not ended, use status:live.")
         batch = BulkActionRow(self._client._ids.instance_id(now), action.value, wanted.text, reason, actor, "running", now)
         await self._store.add_bulk_action(batch)
         await self._client._record_audit(actor, f"start_batch:{action.value}", [(None, f"{batch.id} {wanted.text}")])
@@ -525,17 +525,17 @@ class DatabaseManager:
     async def requeue_outbox(self, ids: Sequence[int] | None = None, *, actor: str = "") -> int:
         """Let dead letters be sent again: these, or all; how many."""
         done = await self._client.requeue_outbox(ids)
-        await self._client._record_audit(actor, "requeue_outbox", [(None, f"{done} events")])
+        await self._client._record_audit(actor, "requeue_outbox", [(None, "1 event" if done == 1 else f"{done} events")])
         return done
 
     async def prune(self, *, older_than: float, actor: str = "") -> int:
         """Delete instances that ended longer ago than these seconds; how many."""
         if not 0 <= older_than < 1e10:
-            raise ConfigurationError(f"older_than={older_than!r}: give seconds, 0 or more.")
+            raise ConfigurationError(f"older_than={older_than!r} is not valid: give a number of seconds, 0 or more.")
         if (now := await self._store.verified_time()) is None:
             jumped = StoreError(
-                "The clock of the machine that would delete has jumped within the last hour, so how old things are is not "
-                "certain: nothing was deleted. See to it that its date is right, and prune again in an hour."
+                "Nothing was deleted: the clock of this machine has jumped within the last hour, so the age of instances "
+                "is uncertain. Check the date of this machine, and prune again in an hour."
             )
             jumped.retryable = True
             raise jumped
@@ -543,7 +543,9 @@ class DatabaseManager:
         while done := await self._store.prune_instances(ended_before=before, limit=_PRUNE):
             deleted += done
         await self._client._record_audit(
-            actor, "prune", [(None, f"{deleted} instances that ended {older_than:g} s ago or earlier")]
+            actor,
+            "prune",
+            [(None, f"{deleted} instance{'' if deleted == 1 else 's'} that ended {older_than:g} s ago or earlier")],
         )
         return deleted
 
@@ -572,21 +574,21 @@ def _effects(
     done = pending_compensations(entries, compensable)
     match action:
         case ActionKind.CANCEL:
-            yield "raises CancelledError in the workflow; its finally blocks run"
-            yield from [f"withdraws the wait for {wait.key or wait.op}" for wait in stored.waits]
-            yield from [f"compensates {entry.name or 'what was registered'} ({entry.op})" for entry in done]
+            yield "raises CancelledError in the workflow, whose finally blocks run"
+            yield from [f"ends the wait for {wait.key or wait.op}" for wait in stored.waits]
+            yield from [f"compensates {entry.name or 'a registered compensation'} ({entry.op})" for entry in done]
         case ActionKind.TERMINATE:
-            yield "ends it at once; nothing of its code runs any more"
-            yield from [f"leaves {entry.name or 'what was registered'} ({entry.op}) as it is" for entry in done]
+            yield "ends the instance at once, without running any more of its code"
+            yield from [f"does not compensate {entry.name or 'a registered compensation'} ({entry.op})" for entry in done]
         case ActionKind.RETRY:
             failed = [entry for entry in entries if entry.outcome == "error" and entry.role == 0]
-            yield f"runs again from {failed[-1].op}" if failed else "runs again from where it failed"
-            undone = [entry.op.removeprefix("compensate:") for entry in entries if entry.kind == "compensation"]
-            yield from [f"does {op} again, which was compensated" for op in dict.fromkeys(undone)]
+            yield f"continues from {failed[-1].op}" if failed else "continues from the point of failure"
+            compensated = [entry.op.removeprefix("compensate:") for entry in entries if entry.kind == "compensation"]
+            yield from [f"runs {op} again, because it was compensated" for op in dict.fromkeys(compensated)]
         case ActionKind.PAUSE:
-            yield "starts nothing new until it is resumed; running attempts finish"
+            yield "lets running attempts finish, and starts nothing new until the instance is resumed"
         case ActionKind.RESUME:
-            yield "goes on where it stands"
+            yield "continues the instance from where it was"
 
 
 def _count(value: int) -> Count:

@@ -71,7 +71,7 @@ class InstanceSummary:
     retrying_since: datetime | None
     waiting_for: tuple[WaitingFor, ...]
     doing: str
-    """What it does now, in a line: `waits for event payment.completed, subject 42`."""
+    """What it does now, in a line: `waiting for event payment.completed, subject 42`."""
     error: str | None = None
     """Type and message, cut to a line."""
 
@@ -357,7 +357,7 @@ class Preview:
     action: ActionKind
     instance_id: str
     effects: tuple[str, ...]
-    """`compensates reserve_stock (op 2)`, `leaves charge_card undone`."""
+    """`compensates reserve_stock (op 2)`, `leaves charge_card as it is`."""
 
 
 @dataclass(frozen=True, slots=True)

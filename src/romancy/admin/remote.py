@@ -241,7 +241,8 @@ class HttpManager:
             wrong = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, wrong["loc"]))
             raise StoreError(
-                f"The answer of {self._address} cannot be understood ({where}: {wrong['msg']}): is it another release?"
+                f"The response of {self._address} is not valid ({where}: {wrong['msg']}). The app may run another release "
+                "of romancy."
             ) from error
         return read
 
@@ -266,7 +267,7 @@ class HttpManager:
             answer = connection.getresponse()
             content = answer.read()
         except TimeoutError as error:
-            raise _unavailable(f"{self._address} does not answer within {self._timeout:g} s.") from error
+            raise _unavailable(f"{self._address} did not respond within {self._timeout:g} s.") from error
         except (OSError, http.client.HTTPException) as error:
             raise _unavailable(f"{self._address} cannot be reached: {_reason(error)}.") from error
         finally:
@@ -274,7 +275,7 @@ class HttpManager:
         if answer.status != http.client.OK:
             raise self._error_for(answer.status, content)
         if not (answer.getheader("content-type") or "").startswith(_JSON):
-            raise ConfigurationError(f"What answers at {self._address} is no app of romancy: it sends no JSON.")
+            raise ConfigurationError(f"The server at {self._address} is not a romancy app: its response is not JSON.")
         return content
 
     def _headers(self, body: bytes | None) -> dict[str, str]:
@@ -287,7 +288,7 @@ class HttpManager:
 
     def _error_for(self, status: int, content: bytes) -> Exception:
         told = _problem(content)
-        says = str(told.get("error") or f"{self._address} answers {status} ({http.client.responses.get(status, '?')}).")
+        says = str(told.get("error") or f"{self._address} answered {status} ({http.client.responses.get(status, '?')}).")
         if status in (_UNAUTHENTICATED, _FORBIDDEN):
             return AccessError(f"{self._address}: {says}")
         kind = getattr(errors, str(told.get("error_type")), None)
@@ -302,7 +303,7 @@ class HttpManager:
                 else StoreError(f"{self._address}: {says}")
             )
         if status == _NOT_FOUND:
-            return ConfigurationError(f"There is no API of romancy at {self._address}{_BASE}. {says}")
+            return ConfigurationError(f"There is no romancy API at {self._address}{_BASE}. {says}")
         return ConfigurationError(says)
 
 
@@ -319,7 +320,7 @@ def _encoded(values: Mapping[str, Any]) -> str:
     try:
         return urlencode(values)
     except UnicodeEncodeError as error:
-        raise ConfigurationError("A value holds half of a surrogate pair, which is no character.") from error
+        raise ConfigurationError("A value contains a lone surrogate, which cannot be encoded.") from error
 
 
 def _parse_url(url: str) -> SplitResult:
@@ -331,15 +332,15 @@ def _parse_url(url: str) -> SplitResult:
         usable = False
         parts = urlsplit("")
     if not usable or not url.isascii() or not url.isprintable() or " " in url:
-        raise ConfigurationError("The URL of an app begins with http:// or https:// and a host, e.g. http://127.0.0.1:8000.")
+        raise ConfigurationError("Give the URL of an app with http:// or https:// and a host, e.g. http://127.0.0.1:8000.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigurationError("The URL of an app has no user, password, query or fragment: a token is given as such.")
+        raise ConfigurationError("The URL of an app has no user, password, query or fragment. Give the token separately.")
     return parts
 
 
 def _printable(token: str | None) -> str | None:
     if token is not None and not (token and token.isascii() and token.isprintable()):
-        raise ConfigurationError("The token is a text of printable ASCII characters.")
+        raise ConfigurationError("The token must be a non-empty string of printable ASCII characters.")
     return token
 
 
@@ -359,7 +360,7 @@ def _unavailable(says: str) -> StoreError:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
-        return "there is no such host"
+        return "the host name cannot be resolved"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 

@@ -61,7 +61,7 @@ def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[A
     wrong = {name: "is missing" for name in codec.annotations if name not in given and name not in codec.optional}
     for name, value in given.items():
         if name not in codec.annotations:
-            wrong[name] = f"is no parameter; there are {', '.join(codec.parameters) or 'none'}"
+            wrong[name] = f"is not a parameter; the parameters are {', '.join(codec.parameters) or 'none'}"
             continue
         try:
             values[name] = TypeAdapter(codec.annotations[name]).validate_json(_json(value))
@@ -73,8 +73,8 @@ def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[A
         return codec.split_arguments(values)
     as_stored = _as_stored(codec, given)
     if as_stored is None:
-        said = "; ".join(f"{path}: {why}" for path, why in list(wrong.items())[:5])
-        raise InputError(f"The input does not fit workflow {workflow.label!r}: {said}.", wrong)
+        problems = "; ".join(f"{path}: {why}" for path, why in list(wrong.items())[:5])
+        raise InputError(f"The input is not valid for workflow {workflow.label!r}: {problems}.", wrong)
     return as_stored
 
 
@@ -106,4 +106,4 @@ def _json(value: Any) -> bytes:
     try:
         return to_json(value, inf_nan_mode="constants")
     except Exception as error:
-        raise InputError(f"The input is no JSON: {complaint(error)}", {"": complaint(error)}) from error
+        raise InputError(f"The input is not valid JSON: {complaint(error)}", {"": complaint(error)}) from error

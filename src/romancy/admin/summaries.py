@@ -17,19 +17,19 @@ from romancy.serde.failure import describe_failure
 _LINE = 300
 """Characters of an error in a list."""
 _STEADY = {
-    Status.PENDING: "has not begun",
-    Status.PAUSED: "is paused",
-    Status.BLOCKED: "is blocked: no code here fits it",
-    Status.COMPLETED: "has completed",
-    Status.CANCELLED: "was cancelled",
-    Status.TERMINATED: "was terminated",
-    Status.RECURRED: "went on in the next generation",
+    Status.PENDING: "not started yet",
+    Status.PAUSED: "paused",
+    Status.BLOCKED: "blocked: no worker has matching code",
+    Status.COMPLETED: "completed",
+    Status.CANCELLED: "cancelled",
+    Status.TERMINATED: "terminated",
+    Status.RECURRED: "continued in the next generation",
 }
 
 
 def summary_of(row: InstanceRow, waits: Sequence[Wait], error: bytes | None = None) -> InstanceSummary:
     """A line of a list."""
-    said = None if error is None else error_line(error)
+    failure = None if error is None else error_line(error)
     return InstanceSummary(
         instance_id=row.instance_id,
         workflow_name=row.workflow,
@@ -43,8 +43,8 @@ def summary_of(row: InstanceRow, waits: Sequence[Wait], error: bytes | None = No
         ended_at=_time(row.ended_at),
         retrying_since=_time(row.retrying_since),
         waiting_for=tuple(waiting_of(wait) for wait in waits),
-        doing=describe_state(row, waits, said),
-        error=said,
+        doing=describe_state(row, waits, failure),
+        error=failure,
     )
 
 
@@ -92,26 +92,26 @@ def describe_state(row: InstanceRow, waits: Sequence[Wait], error: str | None) -
         return f"failed: {error}" if error else "failed"
     parts = [_waiting(wait) for wait in waits if row.owner is None or wait.kind in (WaitKind.EVENT, WaitKind.MESSAGE)]
     if row.status is Status.COMPENSATING:
-        parts.insert(0, "undoes what it did")
+        parts.insert(0, "compensating")
     elif row.owner is not None:
-        parts.insert(0, f"runs on {row.owner}")
+        parts.insert(0, f"running on {row.owner}")
     if row.retrying_since is not None and not any(wait.kind is WaitKind.RETRY for wait in waits):
         parts.append("an activity is being retried")
-    return "; ".join(parts) or "is about to go on"
+    return "; ".join(parts) or "ready to run"
 
 
 def _waiting(wait: Wait) -> str:
     match wait.kind:
         case WaitKind.EVENT:
             subject = f", subject {wait.subject}" if wait.subject is not None else ""
-            match = f", match {match_text(wait.match)}" if wait.match is not None else ""
-            return f"waits for event {wait.key}{subject}{match}"
+            match = f", matching {match_text(wait.match)}" if wait.match is not None else ""
+            return f"waiting for event {wait.key}{subject}{match}"
         case WaitKind.MESSAGE:
-            return f"waits for a message on {wait.key}"
+            return f"waiting for a message on channel {wait.key}"
         case WaitKind.TIMER:
-            return "sleeps"
+            return "sleeping"
         case WaitKind.RETRY:
-            return f"backs off before the next attempt of {wait.op}"
+            return f"waiting for the next attempt of {wait.op}"
 
 
 def match_text(raw: bytes) -> str:

@@ -12,7 +12,7 @@ from romancy.model.transition import Wait, WaitKind
 _COMPENSATE = "compensate:"
 _NOTABLE_QUEUE = 1000
 """Microseconds that an attempt must have waited for its turn to be drawn."""
-_ASIDE = {Role.RETAINED: "kept by a retry of the instance", Role.DISCARDED: "set aside by a retry of the instance"}
+_ASIDE = {Role.RETAINED: "kept by a retry of the instance", Role.DISCARDED: "discarded by a retry of the instance"}
 _KINDS = {WaitKind.EVENT: "event", WaitKind.MESSAGE: "message", WaitKind.TIMER: "timer", WaitKind.RETRY: "backoff"}
 
 
@@ -68,8 +68,8 @@ def _queue(entry: Entry, start: int) -> Iterator[TimelineSpan]:
 
 
 def _span(entry: Entry, kind: str, start: int, end: int) -> TimelineSpan:
-    undoes = entry.op.removeprefix(_COMPENSATE)
-    notes = [f"undoes {undoes}" if entry.kind is Kind.COMPENSATION else "", _ASIDE.get(entry.role, "")]
+    compensated = entry.op.removeprefix(_COMPENSATE)
+    notes = [f"compensates {compensated}" if entry.kind is Kind.COMPENSATION else "", _ASIDE.get(entry.role, "")]
     notes.append("clock skew" if start > end else "")
     return TimelineSpan(
         row=entry.op,

@@ -15,7 +15,7 @@ def sparkline(points: Sequence[ChartPoint], title: str, *, failures: bool = Fals
     counts = [(0 if failures else one.completed, one.failed) for one in points]
     most = max((done + failed for done, failed in counts), default=0)
     ended, failed = sum(done + bad for done, bad in counts), sum(bad for _, bad in counts)
-    label = f"{title}: {failed:,} failed" if failures else f"{title}: {ended:,} ended, {failed:,} of them failed"
+    label = f"{title}: {failed:,} failed" if failures else f"{title}: {ended:,} ended, including {failed:,} failed"
     return Markup(
         '<svg class="spark" viewBox="0 0 {w} {h}" preserveAspectRatio="none" role="img" aria-label="{label}">'
         '<line class="base" x1="0" x2="{w}" y1="{base}" y2="{base}"/>{bars}</svg>'

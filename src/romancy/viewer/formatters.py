@@ -114,7 +114,7 @@ ACTION_LABELS: dict[ActionKind, ActionLabel] = {
         "Cancel",
         "cancelled",
         "minus",
-        "Execution stops. Completed activities are compensated, the last one first.",
+        "Execution stops. Completed activities are compensated, the most recent one first.",
         True,
     ),
     ActionKind.RETRY: ActionLabel(
@@ -124,9 +124,9 @@ ACTION_LABELS: dict[ActionKind, ActionLabel] = {
         "Execution continues from the activity that failed. Completed activities do not run again.",
     ),
     ActionKind.PAUSE: ActionLabel(
-        "Pause", "paused", "pause", "Execution stops until it is resumed. Events that arrive meanwhile are kept."
+        "Pause", "paused", "pause", "Execution stops until you resume it. Events that arrive in the meantime are kept."
     ),
-    ActionKind.RESUME: ActionLabel("Resume", "resumed", "play", "Execution continues."),
+    ActionKind.RESUME: ActionLabel("Resume", "resumed", "play", "Execution continues where it stopped."),
     ActionKind.TERMINATE: ActionLabel(
         "Terminate", "terminated", "square", "Execution ends at once. Nothing is compensated.", True
     ),
@@ -138,9 +138,11 @@ ATTENTION_LABELS = {
     "overdue": ("Overdue", "clock", "failed"),
     "compensating": ("Compensating", "revert", "rollback"),
     "dead_letters": ("Dead letters", "envelope", "failed"),
-    "unclaimable": ("Unknown to all workers", "stop", "failed"),
+    "unclaimable": ("Blocked", "stop", "failed"),
     "silent_workers": ("Silent workers", "stop", "failed"),
     "blocked": ("Blocked", "stop", "failed"),
     "paused": ("Paused", "pause", "retry"),
 }
 """The title, icon and tone of each kind of attention item."""
+SINGULAR_LABELS = {"dead_letters": "Dead letter", "silent_workers": "Silent worker"}
+"""The titles that differ if there is one item."""

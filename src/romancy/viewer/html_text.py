@@ -29,14 +29,14 @@ def line(text: object, limit: int = LINE) -> Markup:
     """Return a text for one line, isolated from the direction of its surroundings, and truncated if it is long."""
     whole = str(text)
     shown = _BREAKS.sub(_code, visible(whole[:limit]))
-    rest = Markup('<span class="cut">… {:,} characters</span>').format(len(whole)) if len(whole) > limit else ""
+    rest = Markup('<span class="cut">… ({:,} characters)</span>').format(len(whole)) if len(whole) > limit else ""
     return Markup("<bdi>{}</bdi>{}").format(shown, rest)
 
 
 def block(text: object, limit: int = 64 * 1024) -> Markup:
     """Return a text of several lines, truncated if it is long."""
     whole = str(text)
-    rest = Markup('\n<span class="cut">… {:,} characters in total</span>').format(len(whole)) if len(whole) > limit else ""
+    rest = Markup('\n<span class="cut">… ({:,} characters)</span>').format(len(whole)) if len(whole) > limit else ""
     return Markup("{}{}").format(visible(whole[:limit]), rest)
 
 

@@ -59,16 +59,16 @@ class PageRequest:
         if not given:
             return None
         if not (given.isascii() and given.isdecimal() and len(given) < 17 and int(given) <= most):
-            raise MalformedRequestError(f"{name}={given[:40]!a} is not a whole number from 0 to {most}.")
+            raise MalformedRequestError(f"{name}={given[:40]!a} is not valid: give a whole number from 0 to {most}.")
         return int(given)
 
     def check(self) -> None:
         """Refuse values that the database could not store. Input of workflows (`/...`, `json`) is checked as a payload."""
         for name, value in [*self.request.query_params.multi_items(), *self.form]:
             if "\0" in value and name != "json" and not name.startswith("/"):
-                raise MalformedRequestError(f"{name[:40]!a} contains a NUL character.")
+                raise MalformedRequestError(f"The field {name[:40]!a} contains a NUL character.")
             if name in _NAMES and len(value.encode("utf-8", "replace")) > _LONGEST:
-                raise MalformedRequestError(f"{name!a} is longer than {_LONGEST} bytes.")
+                raise MalformedRequestError(f"The field {name!a} is longer than {_LONGEST} bytes.")
 
     @property
     def now(self) -> datetime:

@@ -169,7 +169,7 @@ def _assets() -> dict[str, tuple[bytes, str, str]]:
 async def _asset(request: Request) -> Response:
     known = _assets().get(request.path_params["name"])
     if known is None:
-        raise NotFoundError("There is no such file.")
+        raise NotFoundError(f"There is no asset {request.path_params['name'][:100]!a}.")
     body, kind, tag = known
     # Asset names are stable and revalidated with each use, so pages find their assets during a rolling deployment.
     headers = {**HTML_HEADERS, "Cache-Control": "no-cache", "ETag": tag}

@@ -53,7 +53,7 @@ async function refresh() {
   const rows = document.querySelector("[data-rows]");
   if (rows) updateRows(rows, page.querySelector("[data-rows]"));
   const after = document.querySelector("h1 .status")?.textContent?.trim();
-  if (before !== after && after) announce(`Now ${after}.`);
+  if (before !== after && after) announce(`Status: ${after}.`);
 }
 
 /** @param {Element} part */

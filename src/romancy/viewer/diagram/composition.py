@@ -99,7 +99,7 @@ def _read(source: str, marks: Mapping[str, Mark]) -> _DiagramModel:
     given, unexplained = assign(Seq([tree, *aside]), marks)
     runtime = _runtime(unexplained)
     if runtime:
-        aside.append(Frame("runtime", "seen in the history only", Seq(list(runtime))))
+        aside.append(Frame("runtime", "only in the history", Seq(list(runtime))))
     marked = {**given, **runtime}
     return _DiagramModel(tree, aside, marked, functions[0].definition.name, frozenset(runtime), True, exact)
 
@@ -146,7 +146,8 @@ def _column(marks: Mapping[str, Mark]) -> _DiagramModel:
     shown = _runtime(marks)
     items: list[Item] = list(shown)
     if len(marks) > _MOST_ROWS:
-        items.append(End("more", f"… {len(marks) - _MOST_ROWS} more operations"))
+        more = len(marks) - _MOST_ROWS
+        items.append(End("more", f"… {more} more operation{'' if more == 1 else 's'}"))
     return _DiagramModel(Seq(items), [], shown, "", frozenset(shown), from_source=False)
 
 
@@ -193,11 +194,11 @@ def _nodes(picture: _DiagramModel) -> tuple[DrawnNode, ...]:
 def _summary(picture: _DiagramModel, status: str) -> str:
     states = [picture.marks.get(node, Mark()).state.value for node in nodes(Seq([picture.tree, *picture.aside]))]
     reached = sum(one not in ("untaken", "maybe") for one in states)
-    words = [f"{len(states)} operations, {reached} reached"]
+    words = [f"{len(states)} operation{'' if len(states) == 1 else 's'}, {reached} reached"]
     words += [f"{states.count(name)} {name}" for name in ("failed", "waiting", "running") if name in states]
     words += [status.replace("_", " ")] if status else []
-    words += [] if picture.from_source else ["no source is stored: drawn from the history"]
-    words += [] if picture.exact else ["call sites are matched by comparison with the history"]
+    words += [] if picture.from_source else ["drawn from the history, because no source code is stored"]
+    words += [] if picture.exact else ["operations are matched by comparison with the history"]
     return "; ".join(words)
 
 

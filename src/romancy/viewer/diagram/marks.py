@@ -134,10 +134,10 @@ def _opened(one: WaitingFor | AttemptEntry) -> Observation:
 def _awaited(one: WaitingFor) -> str:
     words = f"{one.kind} {one.key}" + (f", subject {one.subject}" if one.subject else "")
     if one.kind == "retry":
-        words = "the next attempt"
+        words = "next attempt"
     elif one.kind == "timer":
-        words = "a timer"
-    due = f", due {one.due:%Y-%m-%d %H:%M:%S}" if one.due is not None else ""
+        words = "timer"
+    due = f", due {one.due:%Y-%m-%d %H:%M:%S} UTC" if one.due is not None else ""
     return words + due
 
 

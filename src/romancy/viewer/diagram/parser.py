@@ -196,7 +196,7 @@ class Reader:
     def _match(self, one: ast.Match) -> list[Item]:
         lanes = [self._case(case) for case in one.cases]
         if not _catches_all(one.cases[-1]):
-            lanes.append(Lane("no case", Seq()))
+            lanes.append(Lane("no match", Seq()))
         return [*self._expression(one.subject), *_branch(lanes)]
 
     def _case(self, case: ast.match_case) -> Lane:
@@ -208,7 +208,7 @@ class Reader:
 
     def _otherwise(self, statements: list[ast.stmt]) -> list[Item]:
         body = self._body(statements)
-        return [Frame("else", "else: not left by break", body)] if has_content(body) else []
+        return [Frame("else", "else: no break", body)] if has_content(body) else []
 
     def _try(self, one: ast.Try | ast.TryStar) -> list[Item]:
         body, final = self._body(one.body), self._body(one.finalbody)
@@ -289,7 +289,7 @@ class Reader:
     def _either(self, one: ast.BoolOp) -> list[Item]:
         word = "and" if isinstance(one.op, ast.And) else "or"
         rest = Seq(self._expressions(one.values[1:]))
-        lanes = [Lane(_cut(f"… {word}", one.values[1]), rest), Lane("decided", Seq())]
+        lanes = [Lane(_cut(f"… {word}", one.values[1]), rest), Lane("short-circuited", Seq())]
         return [*self._expression(one.values[0]), *_branch(lanes)]
 
     def _comprehension(self, one: _Comprehension) -> list[Item]:
@@ -383,7 +383,7 @@ class Reader:
     def _inline(self, call: ast.Call, helper: Function, awaited: ast.Await | None) -> list[Item]:
         label = f"{_last_name(call.func)}({_list(call.args, call.keywords)})"
         if self._left <= 0 or any(helper is one for one in self._function_stack):
-            return [self._node("call", _last_name(call.func), "again", self._call_sites(call), call)]
+            return [self._node("call", _last_name(call.func), "not expanded", self._call_sites(call), call)]
         self.inlined.append(helper)
         self._calls.append(Call(frozenset(self._call_sites(call) | self._awaits[-1]), awaited is not None))
         try:

@@ -11,7 +11,7 @@ from romancy.viewer.diagram.tree import Branch, End, Fork, Frame, Item, Lane, No
 
 _STATES = {
     MarkState.UNTAKEN: "not reached",
-    MarkState.MAYBE: "possibly reached: its helper is called from several places",
+    MarkState.MAYBE: "possibly reached (its helper is called from several places)",
     MarkState.TAKEN: "completed",
     MarkState.FAILED: "failed",
     MarkState.WAITING: "waiting",

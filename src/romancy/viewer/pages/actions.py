@@ -69,7 +69,7 @@ def _read_action(visit: PageRequest) -> ActionKind:
         return ActionKind(visit.get("action"))
     except ValueError:
         raise MalformedRequestError(
-            f"{visit.get('action')[:40]!a} is no action: use one of {', '.join(ActionKind)}."
+            f"{visit.get('action')[:40]!a} is not an action: use one of {', '.join(ActionKind)}."
         ) from None
 
 

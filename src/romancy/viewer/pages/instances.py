@@ -9,7 +9,7 @@ from romancy.viewer.renderer import PageRequest, View, link
 PRESETS = (
     ("In flight", "status:live"),
     ("Retrying", "retrying"),
-    ("Failed in 24 h", "status:failed newer:24h"),
+    ("Failed in last 24 h", "status:failed newer:24h"),
     ("Waiting", "status:waiting"),
     ("Overdue", "overdue"),
     ("Compensating", "status:compensating"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from romancy.admin.records import AttentionItem, Overview
 from romancy.model.status import Status
-from romancy.viewer.formatters import ATTENTION_LABELS, STATUS_LABELS
+from romancy.viewer.formatters import ATTENTION_LABELS, SINGULAR_LABELS, STATUS_LABELS
 from romancy.viewer.renderer import PageRequest, View, link
 
 _ELSEWHERE = {"dead_letters": link("outbox", dead="1"), "silent_workers": "workers"}
@@ -32,6 +32,8 @@ async def overview(visit: PageRequest) -> View:
 
 def _attention_tile(one: AttentionItem) -> dict[str, Any]:
     title, icon, tone = ATTENTION_LABELS.get(one.what, (one.what.replace("_", " ").capitalize(), "stop", "failed"))
+    if one.count.value == 1:
+        title = SINGULAR_LABELS.get(one.what, title)
     where = _ELSEWHERE.get(one.what) or link("instances", q=one.filter)
     return {"title": title, "icon": icon, "tone": tone, "count": one.count, "link": where}
 

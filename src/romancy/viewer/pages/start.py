@@ -94,7 +94,7 @@ async def start(visit: PageRequest) -> View | Redirect:
         return _start_view(visit, name, draft, 400)
     value = {} if draft.value is forms.MISSING else draft.value
     if not isinstance(value, dict):
-        draft.problem = "The input must be a JSON object with the workflow's parameters by name."
+        draft.problem = "The input must be a JSON object that contains the parameters of the workflow by name."
         return _start_view(visit, name, draft, 400)
     try:
         started = await visit.manager.start(name, value, instance_id=visit.get("instance_id") or None, actor=visit.actor)
@@ -143,7 +143,7 @@ async def event(visit: PageRequest) -> View | Redirect:
 async def _awaited(visit: PageRequest) -> tuple[WaitingFor | None, Draft]:
     """Return the wait for which the event is, and a draft of its data."""
     if not visit.get("id"):
-        raise MalformedRequestError("The instance id is missing: use event?id=...")
+        raise MalformedRequestError("The instance id is missing from the address: use event?id=...")
     detail = await visit.manager.get_instance(visit.get("id"))
     waits = [one for one in detail.summary.waiting_for if one.kind in ("event", "message")]
     op = visit.get("op")

@@ -28,16 +28,8 @@ _HEIGHT = 24
 _MIDDLE = _HEIGHT / 2
 
 _PAST = {"ok": "completed", "error": "failed", "cancelled": "cancelled"}
-_KINDS = {
-    "activity": "activity",
-    "backoff": "back-off",
-    "event": "wait for an event",
-    "message": "wait for a message",
-    "timer": "sleep",
-    "compensation": "compensation",
-    "queue": "in the queue",
-    "effect": "effect",
-}
+_KINDS = {"event": "event", "message": "message", "timer": "timer", "effect": "effect"}
+_OPEN = {"activity": "running", "compensation": "running", "backoff": "backing off", "queue": "queued"}
 ICONS = {
     "activity": "play",
     "event": "envelope",
@@ -153,8 +145,8 @@ class _RowRenderer:
         return self._svg(Markup("").join([*ticks, *gaps]), "axis")
 
     def _gap(self, piece: ScaleSegment) -> Markup:
-        label = f"gap of {formatters.micros(piece.length)}: nothing ran"
-        text = '<a class="gap-link" href="{}{}" aria-label="{}, expand"><title>{}</title>{}'
+        label = f"gap of {formatters.micros(piece.length)} in which nothing ran"
+        text = '<a class="gap-link" href="{}{}" aria-label="Expand the {}"><title>{}</title>{}'
         caption = '<text class="gap-label" x="{:.3f}%" y="15" text-anchor="middle">{}</text></a>'
         return Markup(text + caption).format(
             self.open_link,
@@ -208,7 +200,7 @@ class _RowRenderer:
 
     def _owner(self, number: int, worker: str, start: int, end: int) -> Markup:
         left, right = self.scale.position(start), self.scale.position(end)
-        label = attribute(f"owned by {worker} for {formatters.micros(end - start)}")
+        label = attribute(f"owned by worker {worker} for {formatters.micros(end - start)}")
         shape = _rect(f"owner owner-{number % 2}", left, max(right - left, _THIN), 9, 6)
         return Markup('<g class="span" tabindex="0" role="img" aria-label="{}"><title>{}</title>{}</g>').format(
             label, label, shape
@@ -236,7 +228,7 @@ def describe_span(span: TimelineSpan, now: int) -> str:
     if span.kind in ("activity", "compensation"):
         parts[0] = f"compensation: {parts[0]}" if span.kind == "compensation" else parts[0]
         parts += [f"attempt {span.attempt}"] if span.attempt else []
-    else:
+    elif span.kind not in ("backoff", "queue"):
         parts.append(_KINDS.get(span.kind, span.kind))
     parts.append(_lasted(span, now))
     parts += [span.note] if span.note else []
@@ -247,13 +239,13 @@ def describe_span(span: TimelineSpan, now: int) -> str:
 def _lasted(span: TimelineSpan, now: int) -> str:
     if span.end is None:
         due = "" if span.due is None else f", due in {formatters.micros(span.due - now)}" if span.due > now else ", due now"
-        return f"for {formatters.micros(max(now - span.start, 0))} so far{due}"
+        return f"{_OPEN.get(span.kind, 'waiting')} for {formatters.micros(max(now - span.start, 0))}{due}"
     if span.kind == "effect":
         return _PAST.get(span.outcome, span.outcome)
     if span.end < span.start:
         return f"{_PAST.get(span.outcome, span.outcome)} (clock skew of {formatters.micros(span.start - span.end)})"
     if span.kind in ("backoff", "queue"):
-        return f"for {formatters.micros(span.end - span.start)}"
+        return f"{_OPEN[span.kind]} for {formatters.micros(span.end - span.start)}"
     return f"{_PAST.get(span.outcome, span.outcome)} after {formatters.micros(span.end - span.start)}"
 
 
