@@ -42,12 +42,12 @@ def test_options_may_stand_before_the_command(shop: CommandTarget) -> None:
 def test_a_database_is_never_created(tmp_path: Path) -> None:
     done = romancy("list", "--database", "typo.db", folder=tmp_path)
     assert (done.returncode, done.stdout) == (6, "")
-    assert f"There is no database file {tmp_path / 'typo.db'}. Name the right one" in done.stderr
+    assert f"There is no database file {tmp_path / 'typo.db'}. Give the right one" in done.stderr
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "empty.db").touch()
     done = romancy("list", "--database", "empty.db", folder=tmp_path)
     assert (done.returncode, done.stdout) == (6, "")
-    assert "empty.db has no tables of romancy" in done.stderr
+    assert "empty.db lacks the tables of romancy" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",)])
@@ -112,7 +112,7 @@ def test_options_may_stand_anywhere(arguments: tuple[str, ...]) -> None:
 
 
 def test_two_targets_are_wrong_usage(shop: CommandTarget) -> None:
-    assert "give one of them" in shop.fail("list", "--url", "http://127.0.0.1:1", code=2)
+    assert "give only one of them" in shop.fail("list", "--url", "http://127.0.0.1:1", code=2)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://nothere.invalid", "https://127.0.0.1:1"])
@@ -129,13 +129,13 @@ def test_an_invalid_url(tmp_path: Path, url: str) -> None:
     done = romancy("list", "--url", url, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "s3cret" not in done.stderr
-    assert "The URL of an app" in done.stderr
+    assert "URL of an app" in done.stderr
 
 
 def test_a_url_without_the_api(served: CommandTarget, tmp_path: Path) -> None:
     done = romancy("list", "--url", f"{served.options[1]}/elsewhere", folder=tmp_path)
     assert done.returncode == 2
-    assert "There is no API of romancy" in done.stderr
+    assert "There is no romancy API" in done.stderr
 
 
 def test_tokens(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_durations() -> None:
         (["list", "--jsn"], "Did you mean --json"),
         (["batch", "gte"], "Did you mean get?"),
         (["list", "-o", "tabel"], "Did you mean table?"),
-        (["list", "--limit", "0"], "no number"),
-        (["list", "--watch=never"], "no interval"),
+        (["list", "--limit", "0"], "is not a positive number"),
+        (["list", "--watch=never"], "is not an interval"),
         (["history"], "ID"),
         (["completion", "tcsh"], "bash, zsh, fish"),
     ],
@@ -285,7 +285,7 @@ def test_every_command_has_help(path: str, capsys: pytest.CaptureFixture[str]) -
 def test_a_history_is_exported_and_replayed(shop: CommandTarget) -> None:
     (shop.folder / "h.json").write_text(shop.succeed("export", "waits-1"))
     done = romancy("replay", "h.json", "shop:order", folder=shop.folder)
-    assert done.stdout == "1 entries fit; it waits for paid:1.\n", done.stderr
+    assert done.stdout == "1 entry matches; the instance is waiting for paid:1.\n", done.stderr
     assert romancy("replay", "h.json", "shop:pay", folder=shop.folder).returncode == 1
     changed = (shop.folder / "shop.py").read_text().replace('await reserve(ctx, "lamp")', 'await reserve(ctx, "chair")')
     (shop.folder / "later.py").write_text(changed)
@@ -315,7 +315,7 @@ def test_what_cannot_be_replayed(shop: CommandTarget, arguments: list[str], code
 def test_code_is_checked_against_all_instances_in_flight(shop: CommandTarget) -> None:
     done = romancy("replay", "--all-open", "shop:app", folder=shop.folder)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert done.stderr == "6 of 6 instances in flight fit the code.\n"
+    assert done.stderr == "The code matches 6 of 6 instances in flight.\n"
     changed = (shop.folder / "shop.py").read_text().replace('await reserve(ctx, "lamp")', 'await reserve(ctx, "chair")')
     (shop.folder / "shop.py").write_text(changed)
     done = romancy("replay", "--all-open", "shop:app", "--json", folder=shop.folder)

@@ -62,7 +62,7 @@ async def test_refusals_are_the_same_errors(served: CommandTarget) -> None:
     manager = HttpManager(served.options[1])
     with pytest.raises(WorkflowNotFoundError, match="nothere"):
         await manager.get_instance("nothere")
-    with pytest.raises(ConfigurationError, match="no status"):
+    with pytest.raises(ConfigurationError, match="not a status"):
         await manager.list_instances("status:foo")
     with pytest.raises(PayloadError, match="cents"):
         await manager.start("pay", {"cents": "many"})
@@ -106,7 +106,7 @@ def start_server() -> Iterator[Callable[[int, bytes, str], str]]:
         (200, b"no JSON", StoreError, "another release"),
         (401, b'{"error": "Who are you?"}', AccessError, "Who are you"),
         (403, b"", AccessError, "403"),
-        (404, b"<html>", ConfigurationError, "no API"),
+        (404, b"<html>", ConfigurationError, "no romancy API"),
         (409, b'{"error": "no", "error_type": "WorkflowNotCancellableError"}', InvalidWorkflowStateError, "no"),
         (400, b'{"error": "no", "error_type": "InputError", "fields": {"a": "b"}}', InputError, "no"),
         (400, b'{"error": "no", "error_type": "Exception"}', ConfigurationError, "no"),
@@ -124,14 +124,14 @@ async def test_unexpected_responses(
 
 
 async def test_an_html_page_is_refused(start_server: Callable[..., str]) -> None:
-    with pytest.raises(ConfigurationError, match="no app of romancy"):
+    with pytest.raises(ConfigurationError, match="not a romancy app"):
         await HttpManager(start_server(200, b"<html>", "text/html")).overview()
 
 
 async def test_a_silent_server_times_out_and_the_call_can_be_cancelled() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(StoreError, match="does not answer within"):
+        with pytest.raises(StoreError, match="did not respond within"):
             await HttpManager(url, timeout=0.05).overview()
         asking = asyncio.ensure_future(HttpManager(url, timeout=60).overview())
         first, _ = await asyncio.to_thread(silent.accept)

@@ -69,13 +69,13 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     ("target", "message"),
     [
         ("nothere_:app", r"There is no module 'nothere_' in .*"),
-        ("given_apps:other", r"the module given_apps has no 'other'. It has app, second."),
-        ("given_apps:number", r"given_apps:number is of the type int: name an object that is a romancy.App."),
-        ("given_apps:App", r"given_apps:App is the class App: .*"),
-        ("given_apps:app.nothing", r"of the type App has no 'nothing'. .*"),
-        (":app", r"'' is no name of a module: write MODULE:APP, e.g. shop:app."),
+        ("given_apps:other", r"module given_apps has no 'other'. Did you mean app or second"),
+        ("given_apps:number", r"given_apps:number is an object of type int, not a romancy.App: .*"),
+        ("given_apps:App", r"given_apps:App is class App, not a romancy.App: .*"),
+        ("given_apps:app.nothing", r"an object of type App has no 'nothing'. .*"),
+        (":app", r"'' is not the name of a module: give MODULE:APP, e.g. shop:app."),
         ("shop.py:app", r"There is no module 'shop.py' in .*"),
-        ("a-b", r"'a-b' is no name of a module: .*"),
+        ("a-b", r"'a-b' is not the name of a module: .*"),
     ],
 )
 def test_a_wrong_target_is_explained(folder: Path, target: str, message: str) -> None:

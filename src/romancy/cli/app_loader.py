@@ -17,17 +17,19 @@ def load_app(target: str) -> App:
     """The app at `MODULE:APP`, imported from the current folder. Raises `ConfigurationError`."""
     found = _load(full_target(target), target, App)
     if not isinstance(found, App):
-        raise ConfigurationError(f"{target} is {_described(found)}: name an object that is a romancy.App.")
+        raise ConfigurationError(f"{target} is {_described(found)}, not a romancy.App: give MODULE:APP.")
     return found
 
 
 def load_workflow(target: str) -> Workflow[..., Any]:
     """The workflow at `MODULE:WORKFLOW`. Raises `ConfigurationError`."""
     if ":" not in target:
-        raise ConfigurationError(f"{target!r} names no workflow: write MODULE:WORKFLOW, e.g. shop:checkout.")
+        raise ConfigurationError(f"{target!r} does not name a workflow: give MODULE:WORKFLOW, e.g. shop:checkout.")
     found = _load(target, target, Workflow)
     if not isinstance(found, Workflow):
-        raise ConfigurationError(f"{target} is {_described(found)}: name a function decorated with @workflow.")
+        raise ConfigurationError(
+            f"{target} is {_described(found)}, not a workflow: give a function decorated with @workflow."
+        )
     return found
 
 
@@ -56,13 +58,13 @@ def find_modules_here() -> None:
 def _module(name: str) -> ModuleType:
     find_modules_here()
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigurationError(f"{name!r} is no name of a module: write MODULE:APP, e.g. shop:app.")
+        raise ConfigurationError(f"{name!r} is not the name of a module: give MODULE:APP, e.g. shop:app.")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # the module is there, and something that it imports is not
-        raise ConfigurationError(f"There is no module {name!r} in {os.getcwd()} or on Python's path.") from error
+        raise ConfigurationError(f"There is no module {name!r} in {os.getcwd()} or on the Python path.") from error
 
 
 def _attribute(holder: Any, name: str, target: str, wanted: type) -> Any:
@@ -75,12 +77,12 @@ def _attribute(holder: Any, name: str, target: str, wanted: type) -> Any:
 def _offer(holder: Any, wanted: type) -> str:
     known = vars(holder).items() if hasattr(holder, "__dict__") else []
     names = [name for name, value in known if isinstance(value, wanted)]
-    return f"It has {', '.join(names)}." if names else f"There is no {wanted.__name__} in it."
+    return f"Did you mean {' or '.join(names)}?" if names else f"It contains no {wanted.__name__}."
 
 
 def _described(thing: Any) -> str:
     if isinstance(thing, ModuleType):
-        return f"the module {thing.__name__}"
+        return f"module {thing.__name__}"
     if isinstance(thing, type):
-        return f"the class {thing.__name__}"
-    return f"of the type {type(thing).__name__}"
+        return f"class {thing.__name__}"
+    return f"an object of type {type(thing).__name__}"

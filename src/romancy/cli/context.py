@@ -46,7 +46,7 @@ def add_command(
     add_format(command)
     if watch:
         command.add_argument(
-            "--watch", metavar="SECONDS", type=_interval, help="print it again and again (default: every 2 seconds)"
+            "--watch", metavar="SECONDS", type=_interval, help="print the result repeatedly (default: every 2 seconds)"
         )
     command.set_defaults(do=_run_in_context(work, tables=tables), parser=command, watch=None)
     return command
@@ -55,10 +55,12 @@ def add_command(
 def add_format(command: ArgumentParser, *, first: bool = False) -> None:
     """How to print."""
     default: Any = None if first else SUPPRESS
-    group = command.add_argument_group("how to print")
+    group = command.add_argument_group("output")
     either = group.add_mutually_exclusive_group()
-    either.add_argument("-o", "--output", choices=list(Format), default=default, help="the format (default: table)")
-    either.add_argument("--json", dest="output", action="store_const", const=Format.JSON, default=default, help="as -o json")
+    either.add_argument("-o", "--output", choices=list(Format), default=default, help="output format (default: table)")
+    either.add_argument(
+        "--json", dest="output", action="store_const", const=Format.JSON, default=default, help="same as -o json"
+    )
 
 
 def format_of(given: Namespace) -> Format:
@@ -72,7 +74,7 @@ def _interval(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0.05 <= seconds <= 86400:
-        raise ArgumentTypeError(f"{text!r} is no interval: give seconds from 0.05 to 86400")
+        raise ArgumentTypeError(f"{text!r} is not an interval: give a number of seconds from 0.05 to 86400")
     return seconds
 
 

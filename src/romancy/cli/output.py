@@ -63,7 +63,7 @@ class Output:
         columns: Sequence[Column[T]],
         *,
         name: Callable[[T], str],
-        empty: str = "There is nothing.",
+        empty: str = "Nothing to show.",
     ) -> None:
         """Rows. `shape` is what the HTTP interface answers, `name` what `-o ids` prints of a row."""
         if self.format is Format.JSON:
@@ -140,5 +140,5 @@ def _load_tables() -> ModuleType:
         if (error.name or "").partition(".")[0] != "rich":
             raise
         raise MissingPackageError(
-            "Tables need rich, which is not installed: pip install 'romancy[cli]'. `--json` works without it."
+            "Tables need rich, which is not installed: pip install 'romancy[cli]'. Without it, use `--json`."
         ) from error

@@ -57,8 +57,8 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             offered = [str(one) for one in action.choices]
-            meant = advice(str(value), offered) or f" There are: {', '.join(offered)}."
-            raise argparse.ArgumentError(None, f"{_called(action)} {value!r} is not known.{meant}")
+            meant = advice(str(value), offered) or f" Use one of {', '.join(offered)}."
+            raise argparse.ArgumentError(None, f"there is no {_called(action)} {value!r}.{meant}")
 
     def error(self, message: str) -> NoReturn:
         """End with what is wrong; arguments may hold what would steer the terminal."""
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 def _called(action: argparse.Action) -> str:
     if action.option_strings:
         return action.option_strings[-1]
-    return "the command" if action.metavar in ("COMMAND", "WHAT") else str(action.metavar or action.dest)
+    return "command" if action.metavar in ("COMMAND", "WHAT") else str(action.metavar or action.dest)
 
 
 def read_arguments(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -108,12 +108,12 @@ def parse_span(text: str) -> float:
     """A duration as people write it: `90`, `90s`, `15m`, `1h`, `30d`, `2w`; in seconds."""
     match = _SPAN.fullmatch(text)
     if match is None or not math.isfinite(float(match[1])):
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write e.g. 90s, 15m, 1h, 30d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: give, for example, 90s, 15m, 1h or 30d")
     return float(match[1]) * _UNITS[match[2] or "s"]
 
 
 def parse_count(text: str) -> int:
     """A number of things: at least one."""
     if not text.isascii() or not text.isdecimal() or int(text[:12]) < 1 or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of things: give a whole number from 1 to 999999999")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number: give a whole number from 1 to 999999999")
     return int(text)

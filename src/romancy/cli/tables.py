@@ -21,6 +21,7 @@ _UNBOUNDED = 4000
 _STYLES = {
     "completed": "green",
     "ok": "green",
+    "alive": "green",
     "healthy": "green",
     "done": "green",
     "failed": "bold red",
@@ -28,6 +29,7 @@ _STYLES = {
     "stuck": "bold red",
     "blocked": "bold red",
     "dead": "bold red",
+    "silent": "bold red",
     "terminated": "red",
     "cancelled": "red",
     "aborted": "red",

@@ -41,20 +41,20 @@ class Target:
 def add_target(parser: ArgumentParser, *, first: bool = False) -> None:
     """The options that say where to look. They may stand before the command, too; there they come `first`."""
     default: Any = None if first else SUPPRESS
-    group = parser.add_argument_group("where to look")
+    group = parser.add_argument_group("database or app")
     group.add_argument(
         "--database",
         metavar="ADDRESS",
         default=default,
-        help="a database (default: ROMANCY_DATABASE, else sqlite:///romancy.db)",
+        help="database address (default: ROMANCY_DATABASE, or sqlite:///romancy.db)",
     )
-    group.add_argument("--url", default=default, help="an app that is served there, instead (default: ROMANCY_URL)")
-    group.add_argument("--token", default=default, help="what to show to that app (better: ROMANCY_TOKEN)")
+    group.add_argument("--url", default=default, help="address of a served app to use instead (default: ROMANCY_URL)")
+    group.add_argument("--token", default=default, help="token for that app (safer: set ROMANCY_TOKEN)")
 
 
 def add_app(parser: ArgumentParser) -> None:
     """An option for commands that can do more where the code is."""
-    parser.add_argument("--app", metavar="MODULE:APP", help="an app whose workflows and database are used")
+    parser.add_argument("--app", metavar="MODULE:APP", help="use the workflows and the database of this app")
 
 
 @asynccontextmanager
@@ -63,7 +63,7 @@ async def open_target(given: Namespace) -> AsyncIterator[Target]:
     url = _url(given)
     if url is not None:
         if getattr(given, "app", None):
-            raise UsageError("--app is for databases: the app at --url knows its workflows itself.")
+            raise UsageError("--app cannot be combined with --url: the app at that address has its own workflows.")
         token = _option(given, "token") or os.environ.get("ROMANCY_TOKEN") or None
         yield Target(HttpManager(url, token), None, mask_address(url), url)
         return
@@ -82,7 +82,7 @@ def url_of(given: Namespace) -> str | None:
 def _url(given: Namespace) -> str | None:
     url, database = _option(given, "url"), _option(given, "database")
     if url and database:
-        raise UsageError("--database and --url name two places: give one of them.")
+        raise UsageError("--database and --url cannot be combined: give only one of them.")
     if url or database or getattr(given, "app", None):
         return url
     return os.environ.get("ROMANCY_URL") or None
@@ -110,10 +110,10 @@ async def check_schema(address: str) -> None:
     found = await open_store(address, clock=SystemClock()).migrations()
     missing = [name for name, applied in found if not applied]
     if missing:
-        lacks = "no tables of romancy" if len(missing) == len(found) else f"not the migrations {', '.join(missing)}"
+        lacks = "the tables of romancy" if len(missing) == len(found) else f"the migrations {', '.join(missing)}"
         raise StoreError(
-            f"The database {mask_address(address)} has {lacks}. "
-            "If it is the right one: romancy migrate up --database ADDRESS"
+            f"The database {mask_address(address)} lacks {lacks}. If it is the right database, run "
+            "`romancy migrate up --database ADDRESS`."
         )
 
 
@@ -125,8 +125,8 @@ def _require_file(address: str) -> None:
         os.stat(path)
     except FileNotFoundError:
         raise StoreError(
-            f"There is no database file {path}. Name the right one with --database or ROMANCY_DATABASE; an app makes a new "
-            "one when it starts, and so does `romancy migrate up`."
+            f"There is no database file {path}. Give the right one with --database or ROMANCY_DATABASE. To create a new "
+            "one, start an app or run `romancy migrate up`."
         ) from None
     except OSError:
         return  # whether it is there and may not be opened, or what else is the matter, the store says

@@ -28,7 +28,7 @@ def read_json(part: str, what: str) -> Any:
         return json.loads(read_text(part))
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{what} {escape(shorten(part, 80))} is no JSON: {error}. A text needs quotes: '\"like this\"'."
+            f"{what} {escape(shorten(part, 80))} is not valid JSON: {error}. A string needs quotes: '\"like this\"'."
         ) from error
 
 

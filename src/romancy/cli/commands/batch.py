@@ -12,13 +12,13 @@ from romancy.cli.target import actor
 
 def add(commands: Any) -> None:
     """Describe the commands."""
-    parts = add_command_group(commands, "batch", help="look at batches, or abort one")
-    add_command(parts, "list", show_all, help="list the last batches, newest first", watch=True)
+    parts = add_command_group(commands, "batch", help="show batches, or abort one")
+    add_command(parts, "list", show_all, help="list the latest batches, newest first", watch=True)
     get = add_command(parts, "get", show_one, help="show a batch", watch=True)
-    get.add_argument("id", metavar="BATCH", help="its id")
-    get.add_argument("--wait", action="store_true", help="wait for its end")
-    abort = add_command(parts, "abort", abort_one, help="stop a batch: what is done is done")
-    abort.add_argument("id", metavar="BATCH", help="its id")
+    get.add_argument("id", metavar="BATCH", help="the id of the batch")
+    get.add_argument("--wait", action="store_true", help="wait for the batch to end")
+    abort = add_command(parts, "abort", abort_one, help="stop a batch; finished actions are not reverted")
+    abort.add_argument("id", metavar="BATCH", help="the id of the batch")
 
 
 async def show_all(context: CommandContext) -> int:

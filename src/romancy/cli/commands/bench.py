@@ -24,18 +24,23 @@ def add(commands: Any) -> None:
     """Describe the command."""
     command = commands.add_parser(
         "bench",
-        help="measure how fast workflows of one activity run on a database",
-        description="Run workflows of one activity on a database and print the rates. The instances, of the workflow "
-        f"{_NAME}, stay there until they are pruned. In romancy's repository, without --database: run its benchmarks.",
+        help="measure the throughput of workflows on a database",
+        description="Run workflows with one activity each on a database, and print the rates. The instances of the workflow "
+        f"{_NAME} stay in the database until they are pruned. In the repository of romancy, without --database, the "
+        "benchmarks of the project run instead.",
     )
     command.add_argument(
-        "--database", metavar="ADDRESS", help="the database (default: ROMANCY_DATABASE, else sqlite:///romancy.db)"
+        "--database", metavar="ADDRESS", help="database address (default: ROMANCY_DATABASE, or sqlite:///romancy.db)"
     )
     command.add_argument(
-        "--count", type=parse_count, default=200, metavar="N", help=f"how many, at most {_MOST} (default: %(default)s)"
+        "--count",
+        type=parse_count,
+        default=200,
+        metavar="N",
+        help=f"instances to run, at most {_MOST} (default: %(default)s)",
     )
     command.add_argument(
-        "--at-once", type=parse_count, default=20, metavar="N", help="how many at once (default: %(default)s)"
+        "--at-once", type=parse_count, default=20, metavar="N", help="instances to run concurrently (default: %(default)s)"
     )
     add_format(command)
     command.set_defaults(do=measure, parser=command)
@@ -54,7 +59,7 @@ def measure(given: Namespace) -> int:
     if format_of(given) is not Format.TABLE:
         write(to_json({"database": mask_address(database), **found}, indent=2))
         return Exit.OK
-    write(f"{mask_address(database)}: workflows of one activity")
+    write(f"{mask_address(database)}: workflows with one activity")
     write(f"  {given.at_once} at once        {found['workflows_per_second']:10,.0f} /s")
     write(f"  one after another {found['one_after_another_per_second']:10,.0f} /s, {found['median_ms']:.1f} ms each")
     return Exit.OK

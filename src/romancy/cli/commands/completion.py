@@ -35,8 +35,8 @@ def add(commands: Any) -> None:
     """Describe the command."""
     command = commands.add_parser(
         "completion",
-        help="print a script that completes commands and options in a shell",
-        description="Print a script that completes commands and options in a shell. bash: source <(romancy completion bash)",
+        help="print a completion script for a shell",
+        description="Print a script that completes commands and options. For bash: source <(romancy completion bash)",
     )
     command.add_argument("shell", choices=list(_SHELLS), metavar="SHELL", help=f"one of {', '.join(_SHELLS)}")
     command.set_defaults(do=show, parser=command)

@@ -32,10 +32,10 @@ _EFFECTS = 20
 """How many instances a preview looks at."""
 
 _DOES = {
-    ActionKind.CANCEL: "cancel instances: what they did is compensated",
-    ActionKind.RETRY: "run failed instances again, from the activity that failed",
-    ActionKind.PAUSE: "let nothing new start in instances",
-    ActionKind.RESUME: "let paused instances go on, and try blocked ones again",
+    ActionKind.CANCEL: "cancel instances, and compensate their completed activities",
+    ActionKind.RETRY: "continue failed instances from the activity that failed",
+    ActionKind.PAUSE: "pause instances: running attempts finish, but nothing new starts",
+    ActionKind.RESUME: "resume paused instances, and try blocked ones again",
     ActionKind.TERMINATE: "end instances at once, without compensation",
 }
 _GRAVE = (ActionKind.CANCEL, ActionKind.TERMINATE)
@@ -52,10 +52,10 @@ def add(commands: Any) -> None:
     """Describe the commands."""
     for action, does in _DOES.items():
         command = add_command(commands, action.value, partial(apply_action, action), help=does)
-        command.add_argument("ids", nargs="*", metavar="ID", help="instances; - reads ids from standard input")
-        command.add_argument("--reason", metavar="TEXT", help="why: it is written down")
-        command.add_argument("--dry-run", action="store_true", help="only say what would happen")
-        command.add_argument("--yes", action="store_true", help="ask nothing")
+        command.add_argument("ids", nargs="*", metavar="ID", help="instance ids; - reads them from standard input")
+        command.add_argument("--reason", metavar="TEXT", help="the reason, for the audit log")
+        command.add_argument("--dry-run", action="store_true", help="only show what would happen")
+        command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         command.add_argument("--no-wait", action="store_true", help="with a filter: do not wait for the batch to end")
         add_filters(command)
 
@@ -65,7 +65,7 @@ async def apply_action(action: ActionKind, context: CommandContext) -> int:
     line, words = filter_of(context.arguments), context.arguments.ids
     if bool(line) == bool(words):
         raise UsageError(
-            f"Give ids (`-` reads them from standard input), or a filter: romancy {action.value} --filter LINE."
+            f"Give either ids (`-` reads them from standard input) or a filter: romancy {action.value} --filter LINE."
         )
     return await (_apply_to_filter(action, context, line) if line else _apply_to_ids(action, context, read_ids(words)))
 
@@ -75,7 +75,7 @@ async def apply_action(action: ActionKind, context: CommandContext) -> int:
 
 async def _apply_to_ids(action: ActionKind, context: CommandContext, ids: list[str]) -> int:
     if not ids:
-        note("No ids came: nothing to do.")
+        note("There were no ids on standard input: nothing was done.")
         return Exit.OK
     if context.arguments.dry_run:
         return await _preview(action, context, ids)
@@ -95,7 +95,7 @@ def _report(action: ActionKind, context: CommandContext, results: list[ActionRes
     columns = [
         Column[ActionResult]("id", lambda one: one.instance_id),
         Column[ActionResult]("", lambda one: ACTION_PAST[action] if one.ok else "failed", status=True),
-        Column[ActionResult]("why", lambda one: one.error or ""),
+        Column[ActionResult]("error", lambda one: one.error or ""),
     ]
     if len(results) == 1 and context.output.is_table and not results[0].ok:
         note(f"romancy: {escape(results[0].error or results[0].error_type)}")
@@ -112,7 +112,7 @@ async def _preview(action: ActionKind, context: CommandContext, ids: list[str]) 
     ]
     context.output.table({"items": found}, found, columns, name=lambda one: one.instance_id)
     if len(ids) > _EFFECTS:
-        note(f"... and {len(ids) - _EFFECTS} more.")
+        note(f"... and {len(ids) - _EFFECTS} more")
     return Exit.OK
 
 
@@ -122,12 +122,13 @@ async def _preview(action: ActionKind, context: CommandContext, ids: list[str]) 
 async def _apply_to_filter(action: ActionKind, context: CommandContext, line: str) -> int:
     if context.arguments.dry_run:
         page = await collect(context, line, _EFFECTS)
-        more = " and more" if page.next_page_token is not None else ""
-        note(f"The filter finds {len(page.items)}{more}:")
+        more = page.next_page_token is not None
+        found_now = "1 instance" if len(page.items) == 1 and not more else f"{len(page.items)} instances"
+        note(f"The filter matches {'at least ' if more else ''}{found_now}:")
         return await _preview(action, context, [one.instance_id for one in page.items])
     found = await collect(context, line, _MANY + 1)
     if not context.arguments.yes and not sys.stdin.isatty():
-        raise UsageError(f"To {action.value} all that a filter finds, without a terminal to ask at, takes --yes.")
+        raise UsageError(f"To {action.value} all instances that match a filter without a terminal, give --yes.")
     if not _agreed(action, context, len(found.items)):
         return Exit.FAILED
     batch = await context.manager.start_bulk_action(action, line, reason=context.arguments.reason, actor=actor())
@@ -171,7 +172,7 @@ def show_bulk_actions(context: CommandContext, document: Any, batches: list[Bulk
         Column[BulkAction]("status", lambda one: one.status, status=True),
         Column[BulkAction]("done", lambda one: f"{one.done:,}", right=True),
         Column[BulkAction]("failed", lambda one: f"{one.failed:,}", right=True),
-        Column[BulkAction]("by", lambda one: one.actor),
+        Column[BulkAction]("operator", lambda one: one.actor),
     ]
     context.output.table(document, batches, columns, name=lambda one: one.batch_id, empty="There are no batches.")
     if context.output.is_table and len(batches) == 1:
@@ -193,7 +194,7 @@ def _agreed(action: ActionKind, context: CommandContext, number: int) -> bool:
     answer = sys.stdin.readline().strip().lower()
     if answer == wanted or (not many and answer == "yes"):
         return True
-    note("Nothing was done.")
+    note("Aborted: nothing was done.")
     return False
 
 

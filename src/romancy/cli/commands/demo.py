@@ -12,11 +12,13 @@ def add(commands: Any) -> None:
     """Describe the command."""
     command = commands.add_parser(
         "demo",
-        help="see a worker killed, and nothing lost",
-        description="A worker is killed while it charges a card; another takes over, and nothing is done twice.",
+        help="watch a worker being killed without losing work",
+        description="A worker is killed while it charges a card. Another one takes over, and the card is charged only once.",
     )
-    command.add_argument("--keep", metavar="FOLDER", help="leave the database, ledger and logs in this folder")
-    command.add_argument("--forgetful", action="store_true", help="the bank ignores idempotency keys: see the double charge")
+    command.add_argument("--keep", metavar="FOLDER", help="keep the files of the demo in this folder")
+    command.add_argument(
+        "--forgetful", action="store_true", help="use a bank that ignores idempotency keys: see the double charge"
+    )
     command.set_defaults(do=run, parser=command)
 
 

@@ -19,7 +19,9 @@ _COLUMNS = [
 
 def add(commands: Any) -> None:
     """Describe the command."""
-    add_command(commands, "doctor", examine, help="check database, workers and instances, and say what to do", watch=True)
+    add_command(
+        commands, "doctor", examine, help="check the database, workers and instances, and suggest remedies", watch=True
+    )
 
 
 async def examine(context: CommandContext) -> int:

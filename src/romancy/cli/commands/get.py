@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from romancy.admin.port import Manager
-from romancy.admin.records import Explanation, HistoryPage, InstanceDetail, WakeCondition
+from romancy.admin.records import Explanation, Health, HistoryPage, InstanceDetail, WakeCondition
 from romancy.cli.context import CommandContext, add_command
 from romancy.cli.exit_codes import Exit
 from romancy.cli.json_output import to_json, to_jsonable
@@ -25,32 +25,34 @@ _SELDOM = 1.0
 
 def add(commands: Any) -> None:
     """Describe the commands."""
-    get = add_command(commands, "get", show, help="show an instance: where it stands, and why", watch=True)
+    get = add_command(commands, "get", show, help="show an instance, with its status and the reason for it", watch=True)
     _add_id_argument(get)
-    get.add_argument("--generation", type=parse_count, metavar="N", help="as it was in an earlier generation")
+    get.add_argument("--generation", type=parse_count, metavar="N", help="show an earlier generation")
     explain = add_command(
-        commands, "explain", show_why, help="say why an instance stands where it stands, and what will move it", watch=True
+        commands, "explain", show_why, help="explain the status of an instance, and what you can do", watch=True
     )
     _add_id_argument(explain)
-    history = add_command(commands, "history", show_history, help="print what happened in an instance")
+    history = add_command(commands, "history", show_history, help="print the history of an instance")
     _add_id_argument(history)
-    history.add_argument("--generation", type=parse_count, metavar="N", help="of an earlier generation")
-    history.add_argument("--full", action="store_true", help="with inputs, results, errors and call sites")
-    history.add_argument("--follow", action="store_true", help="go on until the instance has ended")
-    history.add_argument("--limit", type=parse_count, metavar="N", help="at most so many entries")
+    history.add_argument("--generation", type=parse_count, metavar="N", help="print the history of an earlier generation")
+    history.add_argument("--full", action="store_true", help="include inputs, results, errors and call sites")
+    history.add_argument("--follow", action="store_true", help="keep printing new entries until the instance has ended")
+    history.add_argument("--limit", type=parse_count, metavar="N", help="the most entries to print")
     result = add_command(
         commands,
         "result",
         wait_for_result,
-        help="wait for the end of an instance, and print its result as JSON",
+        help="wait for an instance to end, and print its result as JSON",
         tables=False,
     )
     _add_id_argument(result)
-    result.add_argument("--timeout", type=parse_span, metavar="SPAN", help="wait no longer than this; 0: do not wait")
+    result.add_argument(
+        "--timeout", type=parse_span, metavar="SPAN", help="the longest time to wait: 90s, 15m, 1h; 0: do not wait"
+    )
 
 
 def _add_id_argument(command: Any) -> None:
-    command.add_argument("id", metavar="ID", help="the instance")
+    command.add_argument("id", metavar="ID", help="the id of the instance")
 
 
 # --- get and explain
@@ -73,13 +75,13 @@ def _detail(context: CommandContext, found: InstanceDetail, why: Explanation | N
         ("instance", one.instance_id),
         ("workflow", f"{one.workflow_name}{version}"),
         ("generation", f"{one.generation} of {found.generations}" if found.generations > 1 else ""),
-        ("doing", one.doing),
+        ("current step", one.doing),
         ("worker", one.worker_id or ""),
         ("created", _dated(one.created_at)),
         ("ended", _dated(one.ended_at)),
-        ("must end by", format_time(found.deadline_at)),
+        ("deadline", format_time(found.deadline_at)),
         ("can be", ", ".join(_PAST[action.value] for action in found.actions)),
-        ("at", context.target.name),
+        ("read from", context.target.name),
     ]
     sections = [RecordSection("", [(name, value) for name, value in fields if value])]
     if why is not None:
@@ -116,9 +118,9 @@ async def show_why(context: CommandContext) -> int:
 def _explanation_sections(why: Explanation) -> list[RecordSection]:
     wakes = "\n".join(line for wake in why.wakes for line in _condition_lines(wake))
     remedies = [(one.name, one.label) for one in why.remedies]
-    sections = [RecordSection("why", [("verdict", why.verdict.value), ("because", why.because)])]
+    sections = [RecordSection("explanation", [("verdict", why.verdict.value), ("reason", why.because)])]
     if wakes:
-        sections.append(RecordSection("what will move it", text=wakes))
+        sections.append(RecordSection("details" if why.verdict is Health.ENDED else "waiting for", text=wakes))
     if remedies:
         sections.append(RecordSection("what you can do", remedies))
     return sections
@@ -135,12 +137,12 @@ def _condition_lines(condition: WakeCondition) -> list[str]:
 
 _COLUMNS = [
     Column[HistoryEntry]("seq", lambda one: str(one.seq), right=True),
-    Column[HistoryEntry]("at (UTC)", lambda one: format_time(one.at)),
+    Column[HistoryEntry]("time (UTC)", lambda one: format_time(one.at)),
     Column[HistoryEntry]("kind", lambda one: one.kind),
     Column[HistoryEntry]("operation", lambda one: one.activity_id or one.name),
     Column[HistoryEntry]("outcome", lambda one: one.outcome, status=True),
     Column[HistoryEntry]("attempt", lambda one: str(one.attempt or ""), right=True),
-    Column[HistoryEntry]("took", lambda one: _took(one), right=True),
+    Column[HistoryEntry]("duration", lambda one: _took(one), right=True),
     Column[HistoryEntry]("result", lambda one: shorten(str(one.error)) if one.error else compact(one.result)),
 ]
 _MORE = [
@@ -148,7 +150,7 @@ _MORE = [
     Column[HistoryEntry]("input", lambda one: to_json(one.input)),
     Column[HistoryEntry]("result", lambda one: str(one.error) if one.error else to_json(one.result)),
     Column[HistoryEntry]("worker", lambda one: one.worker_id),
-    Column[HistoryEntry]("at", lambda one: one.site),
+    Column[HistoryEntry]("call site", lambda one: one.site),
 ]
 
 
@@ -163,9 +165,11 @@ async def show_history(context: CommandContext) -> int:
         return await _follow(context)
     page = await _whole(context.manager, context.arguments.id, context.arguments.generation, context.arguments.limit)
     columns = _MORE if context.arguments.full else _COLUMNS
-    context.output.table(page, page.items, columns, name=_op, empty=f"Nothing has happened in {context.arguments.id} yet.")
+    context.output.table(
+        page, page.items, columns, name=_op, empty=f"The history of {context.arguments.id} is empty so far."
+    )
     if page.next_after is not None and context.output.is_table:
-        note("There is more: give a higher --limit.")
+        note("There are more entries: give a higher --limit.")
     return Exit.OK
 
 
@@ -254,6 +258,6 @@ async def wait_for_end(manager: Manager, instance_id: str, timeout: float | None
         left = _SELDOM if deadline is None else deadline - monotonic()
         if left <= 0:
             status = found.summary.status.value
-            raise TimeoutError(f"{escape(instance_id)} has not ended within {timeout:g} s: it is {status}, and goes on.")
+            raise TimeoutError(f"{escape(instance_id)} did not end within {timeout:g} s; it is {status} and continues.")
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, _SELDOM)

@@ -19,7 +19,7 @@ COLUMNS = [
     Column[InstanceSummary]("status", lambda one: one.status.value, status=True),
     Column[InstanceSummary]("workflow", lambda one: one.workflow_name),
     Column[InstanceSummary]("id", lambda one: one.instance_id),
-    Column[InstanceSummary]("doing now", lambda one: shorten(one.error or one.doing)),
+    Column[InstanceSummary]("current step", lambda one: shorten(one.error or one.doing)),
     Column[InstanceSummary]("age", lambda one: format_age(one.created_at), right=True),
     Column[InstanceSummary]("worker", lambda one: one.worker_id or ""),
 ]
@@ -28,11 +28,11 @@ COLUMNS = [
 def add(commands: Any) -> None:
     """Describe the command."""
     command = add_command(commands, "list", show, help="list instances, newest first", watch=True)
-    command.add_argument("words", nargs="*", metavar="FILTER", help="terms of a filter line, e.g. status:failed older:1h")
+    command.add_argument("words", nargs="*", metavar="FILTER", help="filter terms, e.g. status:failed older:1h")
     command.add_argument(
-        "--limit", type=parse_count, metavar="N", help=f"at most so many (default: {_SHOWN}; with -o ids and jsonl all)"
+        "--limit", type=parse_count, metavar="N", help=f"the most to list (default: {_SHOWN}; with -o ids and -o jsonl all)"
     )
-    command.add_argument("--page-token", metavar="TOKEN", help="go on where another list ended")
+    command.add_argument("--page-token", metavar="TOKEN", help="continue where another list ended")
     add_filters(command)
 
 
@@ -57,7 +57,7 @@ def _name(one: InstanceSummary) -> str:
 
 
 def _empty(line: str) -> str:
-    return f"No instance fits {line!r}." if line else "There are no instances."
+    return f"No instances match {line!r}." if line else "There are no instances."
 
 
 def _more(context: CommandContext, page: InstancePage) -> None:
@@ -65,9 +65,10 @@ def _more(context: CommandContext, page: InstancePage) -> None:
         return
     if page.searched_back_to is not None:
         back = format_time(page.searched_back_to)
-        note(f"Searched back to {back} UTC, then time was over. Go on: --page-token {escape(page.next_page_token)}")
+        token = escape(page.next_page_token)
+        note(f"The search reached its time limit at instances of {back} UTC. To continue, give --page-token {token}")
     elif context.output.is_table:
-        note(f"There are more: --limit, or --page-token {escape(page.next_page_token)}")
+        note(f"There are more instances: give a higher --limit, or --page-token {escape(page.next_page_token)}")
 
 
 async def collect(context: CommandContext, line: str, limit: int, token: str | None = None) -> InstancePage:

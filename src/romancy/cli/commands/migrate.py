@@ -15,19 +15,19 @@ from romancy.store.port import Store
 
 def add(commands: Any) -> None:
     """Describe the command."""
-    command = commands.add_parser("migrate", help="look at a database's schema, or bring it up to date")
+    command = commands.add_parser("migrate", help="show or update the schema of a database")
     parts = command.add_subparsers(required=True, metavar="WHAT")
-    status = parts.add_parser("status", help="which migrations a database has; exit code 3 if it lacks some")
-    status.add_argument("--json", action="store_true", help="print a list of objects")
+    status = parts.add_parser("status", help="list the migrations of a database; exit code 3 if some are missing")
+    status.add_argument("--json", action="store_true", help="print a JSON list of objects")
     _database(status)
     status.set_defaults(do=show)
-    up = parts.add_parser("up", help="apply the migrations that a database lacks")
+    up = parts.add_parser("up", help="apply the missing migrations")
     _database(up)
     up.set_defaults(do=apply)
 
 
 def _database(command: ArgumentParser) -> None:
-    command.add_argument("--database", help="the database's address (default: ROMANCY_DATABASE, else sqlite:///romancy.db)")
+    command.add_argument("--database", help="database address (default: ROMANCY_DATABASE, or sqlite:///romancy.db)")
 
 
 def show(given: Namespace) -> int:

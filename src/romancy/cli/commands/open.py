@@ -20,11 +20,11 @@ def add(commands: Any) -> None:
     """Describe the command."""
     command = commands.add_parser(
         "open",
-        help="print the address of the viewer, and open it",
-        description="Print the address of the viewer, or of an instance's page; at a terminal open it, too.",
+        help="print the address of the viewer, and open it in a browser",
+        description="Print the address of the viewer, or of an instance's page. At a terminal, also open it in a browser.",
     )
-    command.add_argument("id", nargs="?", metavar="ID", help="an instance")
-    command.add_argument("--no-browser", action="store_true", help="only print it")
+    command.add_argument("id", nargs="?", metavar="ID", help="the id of an instance")
+    command.add_argument("--no-browser", action="store_true", help="only print the address")
     add_target(command)
     command.set_defaults(do=open_page, parser=command)
 

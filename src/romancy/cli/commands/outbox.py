@@ -22,10 +22,10 @@ _COLUMNS = [
     Column[OutboxEntry]("id", lambda one: str(one.id), right=True),
     Column[OutboxEntry]("broker", lambda one: one.broker),
     Column[OutboxEntry]("type", lambda one: one.event.type),
-    Column[OutboxEntry]("", lambda one: "dead" if one.dead_at is not None else "waiting", status=True),
+    Column[OutboxEntry]("", lambda one: "dead" if one.dead_at is not None else "pending", status=True),
     Column[OutboxEntry]("age", lambda one: format_age(one.created_at), right=True),
     Column[OutboxEntry]("attempts", lambda one: str(one.attempts), right=True),
-    Column[OutboxEntry]("next", lambda one: format_age(one.next_at), right=True),
+    Column[OutboxEntry]("next attempt", lambda one: format_age(one.next_at), right=True),
     Column[OutboxEntry]("last error", lambda one: shorten(one.last_error or "")),
 ]
 
@@ -33,23 +33,23 @@ _COLUMNS = [
 def add(commands: Any) -> None:
     """Describe the commands."""
     parts = add_command_group(
-        commands, "outbox", help="look at events that brokers have not got, or have dead ones sent again"
+        commands, "outbox", help="list the events that brokers have not received, or requeue dead letters"
     )
-    show = add_command(parts, "list", show_all, help="list them, oldest first", watch=True)
+    show = add_command(parts, "list", show_all, help="list the events in the outbox, oldest first", watch=True)
     either = show.add_mutually_exclusive_group()
-    either.add_argument("--dead", action="store_true", help="only those that were given up")
-    either.add_argument("--alive", action="store_true", help="only those that are still tried")
+    either.add_argument("--dead", action="store_true", help="only dead letters")
+    either.add_argument("--alive", action="store_true", help="only events whose delivery is still attempted")
     show.add_argument(
-        "--limit", type=parse_count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)"
+        "--limit", type=parse_count, default=_SHOWN, metavar="N", help="the most to list (default: %(default)s)"
     )
-    requeue = add_command(parts, "requeue", send_again, help="let events that were given up be tried again", tables=False)
-    requeue.add_argument("ids", nargs="*", type=_number, metavar="ID", help="which")
-    requeue.add_argument("--all", action="store_true", help="all that were given up")
+    requeue = add_command(parts, "requeue", send_again, help="deliver dead letters again", tables=False)
+    requeue.add_argument("ids", nargs="*", type=_number, metavar="ID", help="ids that `outbox list` shows")
+    requeue.add_argument("--all", action="store_true", help="all dead letters")
 
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise ArgumentTypeError(f"{text!r} is no id of an event in the outbox: give the numbers that `outbox list` shows")
+        raise ArgumentTypeError(f"{text!r} is not the id of an event in the outbox: give a number that `outbox list` shows")
     return int(text)
 
 
@@ -64,9 +64,11 @@ async def show_all(context: CommandContext) -> int:
         items += page.items
         after = page.next_after
     shape = OutboxPage(items, after)
-    context.output.table(shape, items, _COLUMNS, name=lambda one: str(one.id), empty="The outbox has no such events.")
+    context.output.table(
+        shape, items, _COLUMNS, name=lambda one: str(one.id), empty="There are no such events in the outbox."
+    )
     if after is not None and context.output.is_table:
-        note("There are more: give a higher --limit.")
+        note("There are more events: give a higher --limit.")
     return Exit.OK
 
 
@@ -74,10 +76,10 @@ async def send_again(context: CommandContext) -> int:
     """Let them be tried again."""
     given = context.arguments
     if given.all == bool(given.ids):
-        raise UsageError("Give ids, or --all for all that were given up.")
+        raise UsageError("Give either the ids of dead letters, or --all.")
     number = await context.manager.requeue_outbox(given.ids or None, actor=actor())
     if given.output in (Format.JSON, Format.JSONL):
         write(to_json({"count": number}))
     else:
-        note(f"Requeued: {number:,}.")
+        note(f"Requeued {number:,} dead letter{'' if number == 1 else 's'}.")
     return Exit.OK if number or given.all else Exit.NOT_FOUND

@@ -32,14 +32,14 @@ _PAGE = 200
 
 _WORKERS = [
     Column[WorkerSummary]("worker", lambda one: one.worker_id),
-    Column[WorkerSummary]("", lambda one: "ok" if one.alive else "dead", status=True),
+    Column[WorkerSummary]("", lambda one: "alive" if one.alive else "silent", status=True),
     Column[WorkerSummary]("service", lambda one: one.service),
-    Column[WorkerSummary]("host", lambda one: f"{one.host} ({one.pid})"),
+    Column[WorkerSummary]("host (pid)", lambda one: f"{one.host} ({one.pid})"),
     Column[WorkerSummary]("python", lambda one: one.python),
-    Column[WorkerSummary]("up", lambda one: format_age(one.started_at), right=True),
-    Column[WorkerSummary]("beat", lambda one: format_age(one.beat_at), right=True),
-    Column[WorkerSummary]("has", lambda one: str(one.owned), right=True),
-    Column[WorkerSummary]("knows", lambda one: ", ".join(one.workflows)),
+    Column[WorkerSummary]("uptime", lambda one: format_age(one.started_at), right=True),
+    Column[WorkerSummary]("last heartbeat", lambda one: format_age(one.beat_at), right=True),
+    Column[WorkerSummary]("instances", lambda one: str(one.owned), right=True),
+    Column[WorkerSummary]("workflows", lambda one: ", ".join(one.workflows)),
 ]
 _WORKFLOWS = [
     Column[WorkflowSummary]("workflow", lambda one: one.name),
@@ -54,15 +54,15 @@ _CHANNELS = [
     Column[ChannelSummary]("channel", lambda one: one.name),
     Column[ChannelSummary]("mode", lambda one: one.mode or ""),
     Column[ChannelSummary]("subscribers", lambda one: str(one.subscribers), right=True),
-    Column[ChannelSummary]("backlog", lambda one: str(one.backlog), right=True),
-    Column[ChannelSummary]("oldest", lambda one: format_age(one.oldest_at), right=True),
+    Column[ChannelSummary]("unread", lambda one: str(one.backlog), right=True),
+    Column[ChannelSummary]("oldest unread", lambda one: format_age(one.oldest_at), right=True),
 ]
 _SUBSCRIBERS = [
     Column[Subscriber]("instance", lambda one: one.instance_id),
     Column[Subscriber]("mode", lambda one: one.mode),
-    Column[Subscriber]("for", lambda one: format_age(one.since), right=True),
+    Column[Subscriber]("subscribed for", lambda one: format_age(one.since), right=True),
     Column[Subscriber]("unread", lambda one: str(one.unread), right=True),
-    Column[Subscriber]("waits", lambda one: "yes" if one.waits else ""),
+    Column[Subscriber]("waiting", lambda one: "yes" if one.waits else ""),
 ]
 _GROUPS = [
     Column[GroupSummary]("group", lambda one: one.name),
@@ -73,17 +73,17 @@ _GROUPS = [
 def add(commands: Any) -> None:
     """Describe the commands."""
     add_command(commands, "workers", show_workers, help="list the worker processes", watch=True)
-    workflows = add_command(commands, "workflows", show_workflows, help="list the workflows, and how they fare", watch=True)
+    workflows = add_command(commands, "workflows", show_workflows, help="list the workflows, with statistics", watch=True)
     add_app(workflows)
     channels = add_command(
-        commands, "channels", show_channels, help="list the channels, or who has subscribed to one", watch=True
+        commands, "channels", show_channels, help="list the channels, or the subscribers of one", watch=True
     )
-    channels.add_argument("name", nargs="?", metavar="CHANNEL", help="list its subscribers")
-    groups = add_command(commands, "groups", show_groups, help="list the groups, or who is in one", watch=True)
-    groups.add_argument("name", nargs="?", metavar="GROUP", help="list its members")
+    channels.add_argument("name", nargs="?", metavar="CHANNEL", help="list the subscribers of this channel")
+    groups = add_command(commands, "groups", show_groups, help="list the groups, or the members of one", watch=True)
+    groups.add_argument("name", nargs="?", metavar="GROUP", help="list the members of this group")
     for command in (channels, groups):
         command.add_argument(
-            "--limit", type=parse_count, default=_SHOWN, metavar="N", help="at most so many (default: %(default)s)"
+            "--limit", type=parse_count, default=_SHOWN, metavar="N", help="the most to list (default: %(default)s)"
         )
 
 
@@ -91,7 +91,7 @@ async def show_workers(context: CommandContext) -> int:
     """Print them."""
     found = await context.manager.list_workers()
     context.output.table(
-        {"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="There are no workers: start an app."
+        {"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="No worker is running: start an app."
     )
     return Exit.OK
 
@@ -99,7 +99,7 @@ async def show_workers(context: CommandContext) -> int:
 async def show_workflows(context: CommandContext) -> int:
     """Print them."""
     found = await context.manager.list_workflows()
-    empty = "No worker knows a workflow, and none is in flight."
+    empty = "There are no workflows: no running worker has one, and no instance is in flight."
     context.output.table({"items": found}, found, _WORKFLOWS, name=lambda one: one.name, empty=empty)
     return Exit.OK
 
@@ -112,7 +112,7 @@ async def show_channels(context: CommandContext) -> int:
         context.output.table(page, page.items, _CHANNELS, name=lambda one: one.name, empty="There are no channels.")
     else:
         subscribers = await _pages(context, partial(context.manager.list_subscribers, name))
-        empty = "Nobody has subscribed to it."
+        empty = f"Channel {name!r} has no subscribers."
         context.output.table(subscribers, subscribers.items, _SUBSCRIBERS, name=lambda one: one.instance_id, empty=empty)
     return Exit.OK
 
@@ -125,7 +125,9 @@ async def show_groups(context: CommandContext) -> int:
         context.output.table(page, page.items, _GROUPS, name=lambda one: one.name, empty="There are no groups.")
     else:
         members = await _pages(context, partial(context.manager.list_members, name))
-        context.output.table(members, members.items, [Column[str]("instance", str)], name=str, empty="Nobody is in it.")
+        context.output.table(
+            members, members.items, [Column[str]("instance", str)], name=str, empty=f"Group {name!r} has no members."
+        )
     return Exit.OK
 
 
@@ -137,5 +139,5 @@ async def _pages(context: CommandContext, read: Callable[..., Awaitable[P]]) -> 
         page: P = await read(after=whole.next_after, limit=min(_PAGE, limit - len(whole.items)))
         whole = replace(page, items=[*whole.items, *page.items])
     if whole.next_after is not None and context.output.is_table:
-        note("There are more: give a higher --limit.")
+        note("The list is not complete: give a higher --limit.")
     return whole

@@ -21,13 +21,13 @@ _COUNTED = 1000
 def add(commands: Any) -> None:
     """Describe the command."""
     command = add_command(
-        commands, "prune", prune, help="delete instances, with their histories, that ended some time ago", tables=False
+        commands, "prune", prune, help="delete instances that ended some time ago, with their histories", tables=False
     )
     command.add_argument(
-        "--older-than", type=parse_span, required=True, metavar="SPAN", help="ended longer ago than this: 30d, 12h"
+        "--older-than", type=parse_span, required=True, metavar="SPAN", help="the time since the end: 30d, 12h"
     )
-    command.add_argument("--dry-run", action="store_true", help="only say about how many there are")
-    command.add_argument("--yes", action="store_true", help="ask nothing")
+    command.add_argument("--dry-run", action="store_true", help="only show roughly how many there are")
+    command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 async def prune(context: CommandContext) -> int:
@@ -39,7 +39,8 @@ async def prune(context: CommandContext) -> int:
         before = SystemClock().now() - round(seconds * MICROS)
         found = [one for one in page.items if one.ended_at is not None and to_micros(one.ended_at) < before]
         more = " or more" if page.next_page_token is not None else ""
-        note(f"{len(found):,}{more} ended more than {format_duration(seconds)} ago.")
+        instances = "instance" if len(found) == 1 and not more else "instances"
+        note(f"{len(found):,}{more} {instances} ended more than {format_duration(seconds)} ago.")
         return Exit.OK
     if not _agreed(context, seconds):
         return Exit.FAILED
@@ -47,7 +48,7 @@ async def prune(context: CommandContext) -> int:
     if context.arguments.output in (Format.JSON, Format.JSONL):
         write(to_json({"count": number}))
     else:
-        note(f"Deleted: {number:,}.")
+        note(f"Deleted {number:,} instance{'' if number == 1 else 's'}.")
     return Exit.OK
 
 
@@ -55,6 +56,6 @@ def _agreed(context: CommandContext, seconds: float) -> bool:
     if context.arguments.yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError("To delete instances, without a terminal to ask at, takes --yes.")
-    note(f"{context.target.name}: delete what ended more than {format_duration(seconds)} ago, for good? [y/N]")
+        raise UsageError("To delete instances without a terminal, give --yes.")
+    note(f"{context.target.name}: permanently delete instances that ended over {format_duration(seconds)} ago? [y/N]")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

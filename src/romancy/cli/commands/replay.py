@@ -38,16 +38,20 @@ def add(commands: Any) -> None:
         help="print the history of an instance as JSON, for `romancy replay`",
         tables=False,
     )
-    export.add_argument("id", metavar="ID", help="the instance")
+    export.add_argument("id", metavar="ID", help="the id of the instance")
     replay = commands.add_parser(
         "replay",
-        help="check code against stored histories",
-        description="Check code against a stored history, or with --all-open against those of all instances in flight.",
+        help="check code against recorded histories",
+        description="Check code against an exported history, or with --all-open against those of all instances in flight.",
     )
-    replay.add_argument("file", nargs="?", metavar="FILE", help="what `romancy export` printed; - is standard input")
-    replay.add_argument("workflow", nargs="?", metavar="MODULE:WORKFLOW", help="the code")
-    replay.add_argument("--all-open", metavar="MODULE:APP", help="the code of this app, against all instances in flight")
-    replay.add_argument("--database", metavar="ADDRESS", help="with --all-open: another database than the app's")
+    replay.add_argument("file", nargs="?", metavar="FILE", help="a file printed by `romancy export`; - is standard input")
+    replay.add_argument("workflow", nargs="?", metavar="MODULE:WORKFLOW", help="the workflow to check")
+    replay.add_argument(
+        "--all-open", metavar="MODULE:APP", help="check the code of this app against all instances in flight"
+    )
+    replay.add_argument(
+        "--database", metavar="ADDRESS", help="with --all-open: the address of another database than the app's"
+    )
     add_format(replay)
     replay.set_defaults(do=check, parser=replay)
 
@@ -55,7 +59,7 @@ def add(commands: Any) -> None:
 async def write_history(context: CommandContext) -> int:
     """Print it as it is stored."""
     if context.target.client is None:
-        raise UsageError("A history as it is stored can be read from its database only: give --database instead of --url.")
+        raise UsageError("`romancy export` reads the database itself: give --database instead of --url.")
     write((await record_history(context.target.client, context.arguments.id)).to_json())
     return Exit.OK
 
@@ -64,10 +68,10 @@ def check(given: Namespace) -> int:
     """1 if the code does not fit."""
     if given.all_open is not None:
         if given.file is not None:
-            raise UsageError("--all-open takes its histories from the database: leave out FILE.")
+            raise UsageError("--all-open reads the histories from the database: leave out FILE.")
         return asyncio.run(_check_all(given))
     if given.file is None or given.workflow is None:
-        raise UsageError("Give FILE and MODULE:WORKFLOW, or --all-open MODULE:APP.")
+        raise UsageError("Give either FILE and MODULE:WORKFLOW, or --all-open MODULE:APP.")
     return _check_one(given.file, load_workflow(given.workflow))
 
 
@@ -90,7 +94,7 @@ def read_history(name: str) -> RecordedHistory:
     try:
         return RecordedHistory.from_json(text)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{escape(name)} is no history that `romancy export` has printed.") from error
+        raise UsageError(f"The file {escape(name)!r} is not a history printed by `romancy export`.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +111,17 @@ def check_history(workflow: Workflow[..., Any] | None, history: RecordedHistory,
     """Replay a history."""
     if workflow is None:
         named = f"{history.workflow} {history.version}".strip()
-        return ReplayOutcome(history.instance_id, history.workflow, False, f"No workflow {named!r} is known here.")
+        return ReplayOutcome(history.instance_id, history.workflow, False, f"The app has no workflow {named!r}.")
     try:
         found = replay_history(workflow, history, app=app)
     except PayloadError as error:
-        return ReplayOutcome(history.instance_id, history.workflow, False, f"The input does not fit: {error}")
+        return ReplayOutcome(history.instance_id, history.workflow, False, f"The input does not match: {error}")
     except RomancyError as error:
         return ReplayOutcome(history.instance_id, history.workflow, False, str(error))
-    entries = f"{len(history.entries)} entries fit"
+    number = len(history.entries)
+    entries = "1 entry matches" if number == 1 else f"{number} entries match"
     if found.pending:
-        entries += f"; it waits for {', '.join(found.pending)}"
+        entries += f"; the instance is waiting for {', '.join(found.pending)}"
     return ReplayOutcome(history.instance_id, history.workflow, True, f"{entries}.")
 
 
@@ -142,13 +147,13 @@ async def _check_all(given: Namespace) -> int:
     columns = [
         Column[ReplayOutcome]("workflow", lambda one: one.workflow),
         Column[ReplayOutcome]("instance", lambda one: one.instance_id),
-        Column[ReplayOutcome]("why", lambda one: one.says),
+        Column[ReplayOutcome]("difference", lambda one: one.says),
     ]
     if wrong or not printer.is_table:
         printer.table(
             {"items": outcomes}, wrong if printer.is_table else outcomes, columns, name=lambda one: one.instance_id
         )
-    note(f"{len(outcomes) - len(wrong):,} of {len(outcomes):,} instances in flight fit the code.")
+    note(f"The code matches {len(outcomes) - len(wrong):,} of {len(outcomes):,} instances in flight.")
     return Exit.FAILED if wrong else Exit.OK
 
 

@@ -16,24 +16,28 @@ from romancy.cli.values import read_json
 
 def add(commands: Any) -> None:
     """Describe the commands."""
-    event = add_command(commands, "event", send_event, help="send an event, and print whom it woke or started", tables=False)
+    event = add_command(
+        commands, "event", send_event, help="send an event, and print the ids it woke or started", tables=False
+    )
     event.add_argument("type", metavar="TYPE", help="the type of the event")
     _data(event)
-    event.add_argument("--source", default="romancy", help="where it comes from (default: %(default)s)")
-    event.add_argument("--subject", help="what it is about")
-    event.add_argument("--to", metavar="ID", help="only for this instance")
+    event.add_argument("--source", default="romancy", help="the source of the event (default: %(default)s)")
+    event.add_argument("--subject", help="the subject of the event")
+    event.add_argument("--to", metavar="ID", help="send the event only to this instance")
     publish = add_command(commands, "publish", publish_message, help="publish a message to a channel", tables=False)
     publish.add_argument("channel", metavar="CHANNEL", help="the channel")
     _data(publish)
     send = add_command(commands, "send", send_message, help="send a message to one instance", tables=False)
-    send.add_argument("id", metavar="ID", help="the instance")
-    send.add_argument("channel", metavar="CHANNEL", help="the channel it receives from")
+    send.add_argument("id", metavar="ID", help="the id of the instance")
+    send.add_argument("channel", metavar="CHANNEL", help="the channel from which the instance receives")
     _data(send)
 
 
 def _data(command: Any) -> None:
     command.add_argument("json_data", nargs="?", metavar="JSON", help="the data (default: null)")
-    command.add_argument("--data", metavar="JSON|@FILE", help="the data: JSON, or a file with some (@- is standard input)")
+    command.add_argument(
+        "--data", metavar="JSON|@FILE", help="the data: JSON, or a file that contains JSON (@- is standard input)"
+    )
     command.add_argument("--dry-run", action="store_true", help="only show what would be sent")
     add_app(command)
 
@@ -81,17 +85,18 @@ def _print_result(context: CommandContext, sent: SendResult, what: str) -> int:
     for one in sent.instance_ids:
         write(one_line(one))
     if sent.duplicate:
-        note(f"The {escape(what)} was known already: nothing happened.")
+        note(f"The {escape(what)} is a duplicate: it was accepted before, and has no further effect.")
     elif sent.instance_ids:
-        note(f"The {escape(what)} was accepted. It woke or started {len(sent.instance_ids)}.")
+        number = len(sent.instance_ids)
+        note(f"The {escape(what)} was accepted. It woke or started {number} instance{'' if number == 1 else 's'}.")
     else:
-        note(f"The {escape(what)} was accepted. Nobody waits for it now.")
+        note(f"The {escape(what)} was accepted. No instance is waiting for it at the moment.")
     return Exit.OK
 
 
 def _read(context: CommandContext) -> Any:
     first, second = context.arguments.json_data, context.arguments.data
     if first is not None and second is not None:
-        raise UsageError("The data is given twice: as JSON and with --data.")
+        raise UsageError("The data is given twice, as an argument and with --data: leave out one of them.")
     text = first if first is not None else second
     return None if text is None else read_json(text, "The data")

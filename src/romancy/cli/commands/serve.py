@@ -13,15 +13,17 @@ def add(commands: Any) -> None:
     """Describe the command."""
     command = commands.add_parser(
         "serve",
-        help="run an app, and serve it over HTTP",
+        help="run an app and serve it over HTTP",
         description="Run an app and serve it over HTTP. MODULE is imported from the current folder.",
     )
-    command.add_argument("target", metavar="MODULE:APP", help="where the App is; `:app` may be left out")
+    command.add_argument("target", metavar="MODULE:APP", help="the App object to serve; `:app` may be left out")
     command.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
     command.add_argument("--port", type=_port, default=8000, help="the port; 0 takes a free one (default: %(default)s)")
     either = command.add_mutually_exclusive_group()
-    either.add_argument("--workers", type=_count, default=1, metavar="N", help="how many processes (default: %(default)s)")
-    either.add_argument("--reload", action="store_true", help="start again when a file changes (for development)")
+    either.add_argument(
+        "--workers", type=_count, default=1, metavar="N", help="the number of processes (default: %(default)s)"
+    )
+    either.add_argument("--reload", action="store_true", help="restart when a Python file changes (for development)")
     command.add_argument("--access-log", action="store_true", help="log every request")
     command.set_defaults(do=serve)
 
@@ -36,11 +38,11 @@ def serve(given: Namespace) -> int:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535")
+        raise ArgumentTypeError(f"{text!r} is not a port: give a number from 0 to 65535")
     return int(text)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise ArgumentTypeError(f"{text!r} is no number of processes: give one from 1 to 1000")
+        raise ArgumentTypeError(f"{text!r} is not a number of processes: give a number from 1 to 1000")
     return int(text)

@@ -19,22 +19,25 @@ from romancy.errors import WorkflowNotFoundError
 def add(commands: Any) -> None:
     """Describe the command."""
     command = add_command(commands, "start", start, help="start a workflow, and print the id of the instance", tables=False)
-    command.add_argument("workflow", metavar="WORKFLOW", help="its name")
+    command.add_argument("workflow", metavar="WORKFLOW", help="the name of the workflow")
     command.add_argument(
-        "parts", nargs="*", metavar="JSON|NAME=VALUE", help="the arguments by name: a JSON object, or each by itself"
+        "parts",
+        nargs="*",
+        metavar="JSON|NAME=VALUE",
+        help="the arguments by name: a JSON object, or one NAME=VALUE for each",
     )
     command.add_argument(
         "--input",
         action="append",
         default=[],
         metavar="JSON|@FILE|NAME=VALUE",
-        help="the arguments: an object, a file with one (@- is standard input), or one argument; may be given several times",
+        help="the arguments: a JSON object, a file that contains one (@- is standard input), or NAME=VALUE; may be repeated",
     )
     command.add_argument(
-        "--id", dest="instance_id", metavar="ID", help="the id of the instance; starting it again is harmless"
+        "--id", dest="instance_id", metavar="ID", help="the id of the instance; repeating the same start is harmless"
     )
-    command.add_argument("--wait", action="store_true", help="wait for the end, and print the result")
-    command.add_argument("--timeout", type=parse_span, metavar="SPAN", help="with --wait: no longer than this")
+    command.add_argument("--wait", action="store_true", help="wait for the instance to end, and print its result")
+    command.add_argument("--timeout", type=parse_span, metavar="SPAN", help="with --wait: the longest time to wait")
     command.add_argument("--dry-run", action="store_true", help="only show what would be started")
     add_app(command)
 
@@ -55,12 +58,12 @@ async def start(context: CommandContext) -> int:
         as_json = given.output in (Format.JSON, Format.JSONL)
         write(to_json(started) if as_json else one_line(started.instance_id))
         return Exit.OK
-    note(f"started {escape(started.instance_id)}")
+    note(f"Started {escape(started.instance_id)}.")
     return await print_result(context, started.instance_id, given.timeout)
 
 
 async def _advised(context: CommandContext, error: WorkflowNotFoundError) -> WorkflowNotFoundError:
-    known = [one.name for one in await context.manager.list_workflows()]
+    known = [one.name for one in await context.manager.list_workflows() if one.name != context.arguments.workflow]
     return WorkflowNotFoundError(f"{error}{advice(context.arguments.workflow, known)}")
 
 
@@ -89,7 +92,8 @@ def _object(part: str) -> dict[str, Any]:
     value = read_json(part, "The input")
     if not isinstance(value, dict):
         raise UsageError(
-            f"The input {escape(shorten(part, 80))} is no object: give the arguments by name, e.g. '{{\"order\": 42}}'."
+            f"The input {escape(shorten(part, 80))} is not a JSON object: give the arguments by name, e.g. "
+            "'{\"order\": 42}' or order=42."
         )
     return value
 
@@ -99,7 +103,7 @@ def _set_value(arguments: dict[str, Any], path: list[str], value: Any, part: str
     for name in parents:
         inner = arguments.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise UsageError(f"The input {escape(part)} goes into {name!r}, which is no object.")
+            raise UsageError(f"The input {escape(part)} sets a field of {name!r}, which is not an object.")
         arguments = inner
     arguments[last] = value
 

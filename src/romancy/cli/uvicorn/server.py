@@ -44,8 +44,8 @@ _LAST_ANSWERS = 5.0
 """Seconds at most that requests get to be answered at shutdown, before the activities get theirs."""
 _GRACE = 5.0
 _EXPOSED = (
-    "%s can be reached from other machines, and without auth only this one is answered (but for the health checks): give "
-    "the app auth=[Token(...)]. auth='open' takes events from everybody."
+    "%s can be reached from other machines, but without auth the app serves only this machine (except for health checks). "
+    "Give the app auth=[Token(...)], or auth='open' to accept events from every machine."
 )
 
 
@@ -178,7 +178,7 @@ class _Supervisor(Multiprocess):
         for process in self.processes:
             process.process.join(max(0.0, deadline - monotonic()))
             if process.exitcode is None:
-                print(f"romancy: process {process.pid} does not stop and is killed", file=sys.stderr)
+                print(f"romancy: process {process.pid} did not stop in time and is being killed", file=sys.stderr)
                 process.kill()
             process.process.join()
 
