@@ -155,7 +155,7 @@ async def test_what_was_recorded_and_does_not_fit_any_more_is_told(database: str
         await env.app.start_workflow(before.with_options(instance_id="o"), ORDER)
         await env.settle()
     reason = await replayed(database, of(strictly))
-    assert "the recorded value does not fit the types of the code now: argument 'order' of activity 'pack'" in reason
+    assert "the recorded value does not match the current types of the code: argument 'order' of activity 'pack'" in reason
 
 
 async def test_values_that_are_encrypted_are_not_shown(database: str) -> None:
@@ -203,7 +203,7 @@ async def test_what_was_said_is_compared_likewise(database: str, what: str) -> N
         await env.settle()
     dearer = wide.model_copy(update={"id": 8})
     reason = await replayed(database, said(what, {"of": [dearer], "order": wide}))
-    assert "data.of[0].id was 7, and is 8 now" in reason
+    assert "data.of[0].id was 7, and is now 8" in reason
     async with TestEnvironment(database, workflows=[same := said(what, {"of": [wide], "order": wide})], start=START) as env:
         await env.app.resume_workflow("o")
         await env.advance(7200)
@@ -260,7 +260,7 @@ async def test_staged_starts_compare_within_the_callers_transaction(database: st
             using = env.app.using(connection)
             await using.start_workflow(named, a=1, b=2)
             await using.start_workflow(named, b=2, a=1)
-            with pytest.raises(InstanceConflictError, match=r"given\.b was 2, and is 3 now"):
+            with pytest.raises(InstanceConflictError, match=r"given\.b was 2, and is now 3"):
                 await using.start_workflow(named, a=1, b=3)
         await env.settle()
         assert await env.app.get_handle("o").result() == 2

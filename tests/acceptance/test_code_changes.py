@@ -135,7 +135,7 @@ async def test_input_that_no_longer_fits_blocks_the_instance(database: str) -> N
         assert found is not None
         assert found.status is Status.BLOCKED
         assert found.error is not None
-        assert "its input no longer fits" in found.error.message
+        assert "its input no longer matches" in found.error.message
     async with App(database, workflows=[by_weight]) as app:
         assert await app.get_handle("p1").result(timeout=20) == 5
 

@@ -52,8 +52,8 @@ async def _plan_too_far(point: str) -> None:
 @pytest.mark.parametrize(
     ("point", "says"),
     [
-        ("", r"passes its 99\. crash point, but it has passed only [1-9]\d*: "),
-        ("activity.after", r"passes 'activity.after' for the 1\. time, but it has passed only 0: "),
+        ("", r"passes 99 crash points, but it passed only [1-9]\d*: "),
+        ("activity.after", r"passes 'activity.after' 1 time, but it passed only 0: "),
     ],
 )
 async def test_a_crash_that_never_comes_is_reported(point: str, says: str) -> None:

@@ -70,16 +70,18 @@ async def test_every_failure_is_in_the_log_with_its_ids_and_line(database: str, 
     async with App(database, workflows=[checkout], default_retry=once) as app:
         await _fail(app, "card-7")
     denied = rf"Denied: no funds on card-7\n\x1b[31m (test_failure_log.py:{_line(charge)} in charge)"
-    undo = "reserve_again, which undoes release:1, in 'order-42' of checkout failed for good with attempt 1: "
+    undo = "reserve_again, which compensates release:1, in 'order-42' of checkout failed permanently in attempt 1: "
     lines = _lines(caplog)
     assert lines[:-1] == [
-        ("INFO", f"attempt 1 of charge:1 in 'order-42' of checkout failed, the next begins in 0.01 s: {denied}"),
-        ("WARNING", f"charge:1 in 'order-42' of checkout failed for good with attempt 2: {denied}"),
+        ("INFO", f"attempt 1 of charge:1 in 'order-42' of checkout failed, the next one starts in 0.01 s: {denied}"),
+        ("WARNING", f"charge:1 in 'order-42' of checkout failed permanently in attempt 2: {denied}"),
         ("WARNING", f"{undo}ValueError: nothing left (test_failure_log.py:{_line(reserve_again)} in reserve_again)"),
     ]
     level, text = lines[-1]
     assert level == "WARNING"
-    assert text.startswith("'order-42' of checkout failed: RetryExhaustedError: charge:1 failed 2 times; the last error: ")
+    assert text.startswith(
+        "instance 'order-42' of checkout failed: RetryExhaustedError: charge:1 failed 2 times; the last error: "
+    )
     assert text.endswith(f"(test_failure_log.py:{_line(checkout) + 1} in checkout)")
 
 

@@ -60,7 +60,7 @@ async def test_what_holds_every_slot_is_named(database: str, caplog: pytest.LogC
         assert len(lines) == 1, "one warning for each stall"
         text = lines[0].getMessage()
         assert text.startswith(
-            "2 attempts wait for a slot, and every slot is held by wait_for_child (2), for 31 s. If they wait"
+            "2 attempts are waiting for a slot, but every slot is held by wait_for_child (2), for 31 s. If they wait"
         )
 
         (finding,) = [one for one in await DatabaseManager(app).doctor() if one.name == "slots"]

@@ -98,7 +98,7 @@ async def test_unauthenticated_callers_get_the_same_response_everywhere(endpoint
         answer, manager = await ask(endpoint, TOKENS, {**OUR_SCRIPT, **headers})
         assert (answer.status, manager.calls) == (401, [])
         assert answer.json == {
-            "error": "Send `Authorization: Bearer ...` with a token that this app knows and that is valid.",
+            "error": "Send `Authorization: Bearer ...` with a valid token of this app.",
             "error_type": "UnauthenticatedError",
             "retryable": False,
         }

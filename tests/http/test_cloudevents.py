@@ -162,9 +162,9 @@ def test_events_of_the_official_sdk_are_accepted_in_both_modes(attributes: dict[
         ({"time": "2026-01-31T12:00:00"}, "RFC 3339"),
         ({"datacontenttype": "json"}, "media type"),
         ({"dataschema": ""}, "dataschema"),
-        ({"Upper": "x"}, "no attribute name"),
-        ({"with-dash": "x"}, "no attribute name"),
-        ({"": "x"}, "no attribute name"),
+        ({"Upper": "x"}, "not an attribute name"),
+        ({"with-dash": "x"}, "not an attribute name"),
+        ({"": "x"}, "not an attribute name"),
         ({"ext": 1.5}, "extension ext"),
         ({"ext": [1]}, "extension ext"),
         ({"ext": 2**63}, "extension ext"),
@@ -253,7 +253,7 @@ def test_how_long_reading_takes_grows_with_the_text_alone(rest: bytes) -> None:
         (binary(subject=""), "subject"),
         (binary(datacontenttype="text/plain"), "Content-Type"),
         (binary(data="x"), "body"),
-        (binary(**{"my-ext": "x"}), "no attribute name"),
+        (binary(**{"my-ext": "x"}), "not an attribute name"),
         ({**binary(), "content-type": "nonsense"}, "media type"),
     ],
 )
@@ -267,7 +267,7 @@ def test_a_header_that_stands_twice() -> None:
     pairs = [(name.encode(), value.encode()) for name, value in binary().items()]
     with pytest.raises(MalformedEventError, match="ce-id stands twice"):
         cloudevents.parse([*pairs, (b"CE-ID", b"2")], b"")
-    with pytest.raises(MalformedEventError, match="Content-Type stands twice"):
+    with pytest.raises(MalformedEventError, match="Content-Type appears twice"):
         cloudevents.parse([*pairs, (b"content-type", b"a/b"), (b"Content-Type", b"c/d")], b"")
 
 
@@ -281,7 +281,7 @@ def test_one_bad_event_spoils_the_batch() -> None:
         parse(BATCH, json.dumps([event(), event(id=None)]).encode())
     with pytest.raises(MalformedEventError, match="array"):
         parse(BATCH, structured())
-    with pytest.raises(BodyTooLargeError, match="send several"):
+    with pytest.raises(BodyTooLargeError, match="split it"):
         parse(BATCH, json.dumps([event()] * (MAX_BATCH + 1)).encode())
 
 

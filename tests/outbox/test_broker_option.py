@@ -69,5 +69,5 @@ def test_a_wrong_one_is_told_without_secrets(wrong: Any) -> None:
 
 
 def test_two_of_one_name_are_told() -> None:
-    with pytest.raises(ConfigurationError, match="two brokers are called 'http'"):
+    with pytest.raises(ConfigurationError, match="two brokers are named 'http'"):
         brokers([HTTPBroker("http://a/"), HTTPBroker("http://b/")])

@@ -156,7 +156,7 @@ async def test_it_may_work_later(status: int) -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_not_followed(status: int) -> None:
     with Receiver() as other:
-        with pytest.raises(BrokerError, match=r"redirects are not followed. It leads to http://127.*/in") as raised:
+        with pytest.raises(BrokerError, match=r"redirects are not followed. This one leads to http://127.*/in") as raised:
             await sent(Say(status, {"Location": other.url}))
         assert not isinstance(raised.value, EventRejectedError)
     assert other.got == []

@@ -450,7 +450,7 @@ async def test_trouble_is_logged_once_and_its_end_too(database: str, caplog: pyt
         await desk.has("e-1")
         await emptied(app)
     assert caplog.text.count("will try again: no route CRITICAL\\x1b[31m forged") == 1
-    assert "takes events again" in caplog.text
+    assert "accepts events again" in caplog.text
 
 
 # --- how much at once, and the end

@@ -384,7 +384,7 @@ async def test_another_server_than_before_is_looked_at_before_anything_is_writte
             balancer.ports = [second.port]
             balancer.hang_up()
             await started(store, "b")
-            assert "Another server answers" in caplog.text
+            assert "is now served by another server" in caplog.text
             assert await asyncio.to_thread(second.ask, "SELECT count(*) FROM romancy_messaging_lock") == 1
             assert {row.row.instance_id for row in await store.list(InstanceFilter(limit=10))} == {"b"}
             await store.close()
@@ -402,7 +402,7 @@ async def test_a_pooler_that_hands_out_connections_by_the_statement() -> None:
     await open_and_close(direct)
     bouncer = await asyncio.to_thread(servers.PgBouncer, servers.postgres(), "pool_mode = statement")
     try:
-        with pytest.raises(StoreError, match=r"by the statement\. Set pool_mode = transaction") as caught:
+        with pytest.raises(StoreError, match=r"for each statement\. Set pool_mode = transaction") as caught:
             await open_and_close(bouncer.over(direct))
         assert not caught.value.retryable
     finally:

@@ -526,7 +526,7 @@ def greeters() -> tuple[Workflow[..., Any], Workflow[..., Any]]:
 def test_two_workflows_under_one_name_are_refused_by_their_places() -> None:
     one, two = greeters()
     message = refusal(lambda: Registry([one, two]))
-    assert "Two workflows are called 'greeter'" in message
+    assert "Two workflows are named 'greeter'" in message
     for made in (one, two):
         assert made.fn.__qualname__ in message
         assert f"{__file__}:{made.fn.__code__.co_firstlineno}" in message
@@ -536,7 +536,7 @@ def test_two_workflows_under_one_name_are_refused_by_their_places() -> None:
 def test_two_imported_workflows_under_one_name_are_refused() -> None:
     greeters()
     registry = Registry(None)
-    assert "Two workflows are called 'greeter'" in refusal(registry.refresh)
+    assert "Two workflows are named 'greeter'" in refusal(registry.refresh)
 
 
 def test_versions_stand_side_by_side() -> None:
@@ -578,7 +578,7 @@ def test_two_functions_of_one_factory_are_two_workflows() -> None:
 
         return romancy.workflow(same)
 
-    with pytest.raises(ConfigurationError, match="Two workflows are called 'same'"):
+    with pytest.raises(ConfigurationError, match="Two workflows are named 'same'"):
         Registry([made(), made()])
 
 
@@ -609,7 +609,9 @@ def test_with_a_list_nothing_else_is_known() -> None:
     async def unlisted(ctx: WorkflowContext) -> None: ...
 
     registry = Registry([made])
-    with pytest.raises(WorkflowNotFoundError, match=r"No workflow is called 'unlisted'\. Known here: greet\."):
+    with pytest.raises(
+        WorkflowNotFoundError, match=r"There is no workflow 'unlisted'\. The workflows of this process are greet\."
+    ):
         registry.resolve("unlisted")
     with pytest.raises(WorkflowNotFoundError, match="not registered with this app"):
         registry.resolve(unlisted)

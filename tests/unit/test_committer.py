@@ -431,7 +431,7 @@ async def test_what_is_poisoned_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
         for source in (sources[0], sources[2]):
             await source.answered_once.wait()
         assert [await waiting[0], await waiting[2]] == [Applied(), Applied()]
-        with pytest.raises(StoreError, match="not foreseen"):
+        with pytest.raises(StoreError, match="failed unexpectedly"):
             await waiting[1]
         with pytest.raises(StoreError, match="not known"):
             await said

@@ -131,14 +131,14 @@ async def _prune(manager: Manager, body: ask.PruneInstances, actor: str) -> resp
 ENDPOINTS: tuple[Endpoint[Any], ...] = (
     get_endpoint(
         "/overview",
-        "What needs attention, and how things go.",
+        "What needs attention, with current rates.",
         ask.RequestModel,
         records.Overview,
         lambda manager, _: manager.overview(),
     ),
     get_endpoint(
         "/instances",
-        "Instances that fit a filter, newest first.",
+        "Instances that match a filter, newest first.",
         ask.ListInstancesParams,
         records.InstancePage,
         lambda manager, q: manager.list_instances(q.filter, limit=q.limit, page_token=q.page_token),
@@ -153,7 +153,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/instance/history",
-        "What happened in an instance, in order.",
+        "The history of an instance, in order.",
         ask.HistoryParams,
         records.HistoryPage,
         lambda manager, q: manager.get_history(q.id, generation=q.generation, after=q.after, limit=q.limit),
@@ -161,7 +161,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/instance/timeline",
-        "What happened in an instance, as stretches of time.",
+        "The timeline of an instance.",
         ask.GenerationParams,
         records.Timeline,
         lambda manager, q: manager.get_timeline(q.id, generation=q.generation),
@@ -169,7 +169,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/instance/explain",
-        "Why an instance stands where it stands, and what will move it.",
+        "An explanation of the status of an instance, with remedies.",
         ask.InstanceParams,
         records.Explanation,
         lambda manager, q: manager.explain(q.id),
@@ -177,7 +177,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/instance/source",
-        "The source of its workflow, as it ran it.",
+        "The source code of the workflow with which an instance was started.",
         ask.InstanceParams,
         responses.SourceResponse,
         _source,
@@ -191,7 +191,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
         _event_schema,
         404,
     ),
-    get_endpoint("/workflows", "Workflows, and how they fare.", ask.RequestModel, responses.WorkflowsResponse, _workflows),
+    get_endpoint("/workflows", "Workflows, with statistics.", ask.RequestModel, responses.WorkflowsResponse, _workflows),
     get_endpoint(
         "/workflow/schema", "The JSON Schema of a workflow's input.", ask.NameParams, responses.SchemaResponse, _schema, 404
     ),
@@ -205,7 +205,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/channel/subscribers",
-        "Who has subscribed to a channel.",
+        "Subscribers of a channel.",
         ask.ListMembersParams,
         records.SubscriberPage,
         lambda manager, q: manager.list_subscribers(q.name, after=q.after, limit=q.limit),
@@ -219,19 +219,19 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/group/members",
-        "Who is in a group.",
+        "Members of a group.",
         ask.ListMembersParams,
         records.MemberPage,
         lambda manager, q: manager.list_members(q.name, after=q.after, limit=q.limit),
     ),
     get_endpoint(
         "/outbox",
-        "Events on their way to brokers, and those given up.",
+        "Events in the outbox: pending events and dead letters.",
         ask.OutboxParams,
         records.OutboxPage,
         lambda manager, q: manager.list_outbox(dead=q.dead, after=q.after, limit=q.limit),
     ),
-    get_endpoint("/batches", "The last batches, newest first.", ask.RequestModel, responses.BulkActionsResponse, _batches),
+    get_endpoint("/batches", "The latest batches, newest first.", ask.RequestModel, responses.BulkActionsResponse, _batches),
     get_endpoint(
         "/batch",
         "One batch.",
@@ -242,14 +242,14 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     get_endpoint(
         "/audit",
-        "Who did what, newest first.",
+        "Actions by operators, newest first.",
         ask.AuditParams,
         records.AuditPage,
         lambda manager, q: manager.list_audit(instance_id=q.id, before=q.before, limit=q.limit),
     ),
     get_endpoint(
         "/doctor",
-        "Everything that can be checked, and what to do about it.",
+        "Checks of the database, workers and instances, with remedies.",
         ask.RequestModel,
         responses.FindingsResponse,
         _doctor,
@@ -265,7 +265,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     post_endpoint(
         "/events",
-        "Send an event, to one instance or to all that wait for it.",
+        "Send an event to one instance, or to all that are waiting for it.",
         ask.SubmitEvent,
         records.SendResult,
         lambda manager, q, actor: manager.send_event(
@@ -286,7 +286,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     post_endpoint(
         "/preview",
-        "What an action would do. Changes nothing.",
+        "Preview the effects of an action, without applying it.",
         ask.PreviewAction,
         records.Preview,
         lambda manager, q, _: manager.preview(q.action, q.id),
@@ -295,11 +295,11 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
         need=Need.READ,
     ),
     post_endpoint(
-        "/instances/do", "Do something to instances, each by itself.", ask.ApplyAction, responses.ActionsResponse, _apply
+        "/instances/do", "Apply an action to instances, each separately.", ask.ApplyAction, responses.ActionsResponse, _apply
     ),
     post_endpoint(
         "/batches/start",
-        "Do something to all instances that fit a filter; it goes on when you leave.",
+        "Start a batch: apply an action to all instances that match a filter, in the background.",
         ask.StartBulkAction,
         records.BulkAction,
         lambda manager, q, actor: manager.start_bulk_action(q.action, q.filter, reason=q.reason, actor=actor),
@@ -307,15 +307,15 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     post_endpoint(
         "/batches/abort",
-        "Stop a batch; what is done is done.",
+        "Abort a batch; finished actions are not reverted.",
         ask.AbortBulkAction,
         records.BulkAction,
         lambda manager, q, actor: manager.abort_bulk_action(q.id, actor=actor),
         404,
         409,
     ),
+    post_endpoint("/outbox/requeue", "Requeue dead letters.", ask.RequeueOutbox, responses.CountResponse, _requeue),
     post_endpoint(
-        "/outbox/requeue", "Let dead letters be sent again.", ask.RequeueOutbox, responses.CountResponse, _requeue
+        "/prune", "Delete instances that ended some time ago.", ask.PruneInstances, responses.CountResponse, _prune
     ),
-    post_endpoint("/prune", "Delete instances that have ended.", ask.PruneInstances, responses.CountResponse, _prune),
 )

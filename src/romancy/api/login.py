@@ -58,18 +58,18 @@ def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:
 
 async def _show_form(request: Request) -> Response:
     wanted = request.query_params.get("next", "")
-    return page(request.scope, 200, "Log in", "Show a token of this app.", form=True, goes_to=wanted)
+    return page(request.scope, 200, "Log in", "Enter a token of this app.", form=True, goes_to=wanted)
 
 
 async def _log_in(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> Response:
     if not isinstance(auth, Tokens):
-        raise NotFoundError("There is nothing to log in to: this app has no tokens.")
+        raise NotFoundError("There is no login: this app has no tokens.")
     form = await _form(bodies, request)
     token = auth.find(form.get("token", "").strip(), clock.now())
     if token is None:
         raise UnauthenticatedError(_NOT_VALID)
     if CallerRole(token.role) not in Need.READ.value:
-        raise ForbiddenError(f"The role {token.role!r} may not look at anything.")
+        raise ForbiddenError(f"The role {token.role!r} cannot view anything. Log in with a token of the role read or admin.")
     answer = _redirect(request.scope, form.get("next") or form.get("back") or "")
     _set_cookie(answer, request.scope, auth.open_session(token, clock.now()))
     return answer
@@ -83,7 +83,7 @@ async def _log_out(request: Request) -> Response:
 
 async def _form(bodies: Bodies, request: Request) -> dict[str, str]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
-        raise UnsupportedContentTypeError("Send a form: `Content-Type: application/x-www-form-urlencoded`.")
+        raise UnsupportedContentTypeError("Send a form, as `Content-Type: application/x-www-form-urlencoded`.")
     async with bodies.read(request.headers, request.receive) as body:
         try:
             found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
@@ -130,7 +130,7 @@ def render_refusal(scope: Scope, path: str, refusal: Response) -> Response:
     goes_to = path if scope["method"] in ("GET", "HEAD") else ""
     if goes_to and scope.get("query_string"):
         goes_to += "?" + scope["query_string"].decode("latin-1")
-    says = _NOT_VALID if path == LOGIN else "Show a token of this app to go on."
+    says = _NOT_VALID if path == LOGIN else "To continue, enter a token of this app."
     answer = page(scope, 401, "Log in", says, form=True, goes_to=goes_to)
     answer.headers["WWW-Authenticate"] = refusal.headers["WWW-Authenticate"]
     return answer

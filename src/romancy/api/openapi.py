@@ -16,16 +16,16 @@ from romancy.http.access import COOKIE
 _TITLE = "romancy"
 _REFS = "#/components/schemas/{model}"
 _WHY = {
-    400: "The question cannot be understood, or the payload does not fit.",
-    401: "There is no valid token.",
-    403: "The role does not suffice; without tokens: the caller is not this machine; a browser: not a page of this app.",
-    404: "There is no such instance, workflow or batch.",
-    408: "The body did not come in time.",
-    409: "It is in a state in which this cannot be done.",
+    400: "The request or its payload is not valid.",
+    401: "The request has no valid token.",
+    403: "The caller's role does not allow this; without tokens, the caller is another machine or a page of another origin.",
+    404: "The instance, workflow or batch does not exist.",
+    408: "The body did not arrive in time.",
+    409: "The status of the instance does not allow this.",
     413: "The body is too large.",
-    415: "The body is not said to be JSON.",
-    431: "The address and the headers are too large.",
-    503: "The database is away, the app does not run, or too many ask at once.",
+    415: "The content type of the body is not JSON.",
+    431: "The address or the headers are too large.",
+    503: "The database is not available, the app is not running, or there are too many requests.",
 }
 _EVENT_SCHEMA = {
     "type": "object",
@@ -50,7 +50,7 @@ def document() -> dict[str, Any]:
     paths[f"{BASE}/openapi.json"] = {"get": _itself()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": _TITLE, "version": "1", "description": "What an operator can ask an app, and tell it to do."},
+        "info": {"title": _TITLE, "version": "1", "description": "The interface for operators: view and control instances."},
         "paths": paths,
         "components": {
             "schemas": definitions,
@@ -125,7 +125,7 @@ def _parameter(name: str, part: dict[str, Any], required: bool) -> dict[str, Any
 def _stream() -> dict[str, Any]:
     return {
         "operationId": "get_stream",
-        "summary": "Server-sent events, one for each change of an instance; without an id, one for changes of any.",
+        "summary": "A stream of server-sent events: each change of one instance or, without an id, changes of any.",
         "parameters": [
             *parameters(ask.WatchParams),
             {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
@@ -146,7 +146,7 @@ def _itself() -> dict[str, Any]:
 
 
 def _answered(schema: Any) -> dict[str, Any]:
-    return {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
+    return {"description": "The response.", "content": {"application/json": {"schema": schema}}}
 
 
 def _refusals(statuses: Sequence[int]) -> dict[str, Any]:

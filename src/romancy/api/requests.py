@@ -16,11 +16,11 @@ _MAX_GENERATION = 2**31 - 1
 
 def _check_storable(text: str) -> str:
     if "\0" in text:
-        raise ValueError("it holds a NUL character")
+        raise ValueError("it contains a NUL character")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("it holds half of a surrogate pair, which is no character") from None
+        raise ValueError("it contains a lone surrogate, which cannot be encoded") from None
     return text
 
 
@@ -64,7 +64,7 @@ class ListInstancesParams(RequestModel):
 
     filter: Text = Field("", description="A filter line, for example `status:failed workflow:checkout`.")
     limit: Limit = 50
-    page_token: Text | None = Field(None, description="`next_page_token` of the page before.")
+    page_token: Text | None = Field(None, description="`next_page_token` of the previous page.")
 
 
 class InstanceParams(RequestModel):
@@ -76,20 +76,20 @@ class InstanceParams(RequestModel):
 class GenerationParams(InstanceParams):
     """Which instance, and which of its generations."""
 
-    generation: Generation | None = Field(None, description="An earlier generation; without it the one it is in.")
+    generation: Generation | None = Field(None, description="An earlier generation. Default: the current one.")
 
 
 class HistoryParams(GenerationParams):
     """Which part of a history."""
 
-    after: Seq = Field(0, description="Entries behind this `seq`.")
+    after: Seq = Field(0, description="Only entries after this `seq`.")
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
 
 
 class WaitParams(InstanceParams):
     """Which wait of an instance."""
 
-    op: Name = Field(description="The operation that waits: `activity_id` of `waiting_for`.")
+    op: Name = Field(description="The waiting operation: `activity_id` in `waiting_for`.")
 
 
 class NameParams(RequestModel):
@@ -101,7 +101,7 @@ class NameParams(RequestModel):
 class ListNamesParams(RequestModel):
     """Which names."""
 
-    after: Position = Field("", description="Names behind this one: `next_after` of the page before.")
+    after: Position = Field("", description="Only names after this one: `next_after` of the previous page.")
     limit: Limit = 50
 
 
@@ -114,7 +114,7 @@ class ListMembersParams(ListNamesParams):
 class OutboxParams(RequestModel):
     """Which events of the outbox."""
 
-    dead: bool | None = Field(None, description="Only those that were given up, or only the others.")
+    dead: bool | None = Field(None, description="True: only dead letters. False: only the others.")
     after: Seq = 0
     limit: Limit = 50
 
@@ -128,15 +128,15 @@ class BulkActionParams(RequestModel):
 class AuditParams(RequestModel):
     """What of the record of actions."""
 
-    id: Name | None = Field(None, description="Only what was done to this instance.")
-    before: Seq | None = Field(None, description="Lines before this number: `next_before` of the page before.")
+    id: Name | None = Field(None, description="Only actions on this instance.")
+    before: Seq | None = Field(None, description="Only entries before this number: `next_before` of the previous page.")
     limit: Limit = 50
 
 
 class WatchParams(RequestModel):
     """What to watch."""
 
-    id: Name | None = Field(None, description="One instance; without it, all.")
+    id: Name | None = Field(None, description="The instance to watch. Default: all.")
 
 
 # --- doing
@@ -157,7 +157,7 @@ class SubmitEvent(RequestBody):
     data: Any = None
     source: Name = "romancy"
     subject: Name | None = None
-    to: Name | None = Field(None, description="The only instance that may get it.")
+    to: Name | None = Field(None, description="Deliver the event only to this instance.")
 
 
 class SubmitMessage(RequestBody):
@@ -165,7 +165,7 @@ class SubmitMessage(RequestBody):
 
     channel: Name
     data: Any = None
-    to: Name | None = Field(None, description="The only instance that gets it.")
+    to: Name | None = Field(None, description="Deliver the message only to this instance.")
 
 
 class PreviewAction(RequestBody):
@@ -200,12 +200,14 @@ class AbortBulkAction(RequestBody):
 class RequeueOutbox(RequestBody):
     """Which dead letters to send again."""
 
-    ids: Annotated[list[Seq], Field(min_length=1, max_length=1000)] | None = Field(None, description="Without it, all.")
+    ids: Annotated[list[Seq], Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="Default: all dead letters."
+    )
 
 
 class PruneInstances(RequestBody):
     """What to delete."""
 
     older_than: Annotated[float, Field(ge=0, le=1e10, allow_inf_nan=False)] = Field(
-        description="Seconds since instances have ended, at least."
+        description="Delete instances that ended at least this many seconds ago."
     )

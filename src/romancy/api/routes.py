@@ -116,9 +116,9 @@ def _require_caller(request: Request, need: Need) -> Caller:
     """Who calls. The door has let them in; without a door nobody gets in."""
     caller = request.scope.get(CALLER)
     if not isinstance(caller, Caller):
-        raise UnauthenticatedError("Nobody has asked who is calling.")
+        raise UnauthenticatedError("The request has not been authenticated.")
     if caller.role not in need.value:
-        raise ForbiddenError(f"The role {caller.role.value!r} may not do this.")
+        raise ForbiddenError(f"The role {caller.role.value!r} cannot do this: it needs {' or '.join(need.value)}.")
     return caller
 
 
@@ -138,9 +138,7 @@ def _parameters(request: Request) -> dict[str, str]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise _InvalidRequestError(
-            f"The parameter {twice[:100]!a} stands there twice.", {twice[:100]: "it stands there twice"}
-        )
+        raise _InvalidRequestError(f"The parameter {twice[:100]!a} is given twice.", {twice[:100]: "it is given twice"})
     return found
 
 
@@ -159,7 +157,7 @@ def _object(body: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise MalformedRequestError(f"The body cannot be read: {error}.") from error
     if not isinstance(value, dict):
-        raise MalformedRequestError("The body is a JSON object.")
+        raise MalformedRequestError("The body must be a JSON object.")
     return value
 
 
@@ -170,7 +168,7 @@ def _validated(request_model: type[Q], given: dict[str, Any]) -> Q:
         details = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FIELDS]
         fields = {_field_path(one): one["msg"].removeprefix("Value error, ") for one in details}
         told = "; ".join(f"{place}: {says}" for place, says in fields.items())
-        raise _InvalidRequestError(f"The question cannot be understood: {told}.", fields) from error
+        raise _InvalidRequestError(f"The request is not valid: {told}.", fields) from error
 
 
 def _field_path(detail: ErrorDetails) -> str:

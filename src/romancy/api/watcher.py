@@ -130,7 +130,7 @@ class Watcher:
 
     def _check_limit(self) -> None:
         if len(self._watches) >= self.settings.max_watches:
-            raise UnavailableError(f"{self.settings.max_watches} watch already: ask again now and then instead.")
+            raise UnavailableError(f"All {self.settings.max_watches} event streams are in use: poll instead.")
 
     async def _run(self, change_event: asyncio.Event) -> None:
         while True:
@@ -141,9 +141,9 @@ class Watcher:
             try:
                 await self._poll_once()
             except StoreError as error:
-                _LOG.debug("could not look at what is watched, will try again: %s", error)
+                _LOG.debug("the watched instances could not be read, will try again: %s", error)
             except Exception:  # who watches would wait in vain
-                _LOG.exception("looking at what is watched failed, will try again")
+                _LOG.exception("reading the watched instances failed, will try again")
             await asyncio.sleep(self.settings.min_interval)
 
     async def _poll_once(self) -> None:

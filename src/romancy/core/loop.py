@@ -78,10 +78,10 @@ Body = Callable[[], Coroutine[Any, Any, Any]]
 ArgumentComparer = Callable[[Issue, Entry | None], str | None]
 """Returns where the arguments of an operation differ from the recorded ones, or None if they mean the same. For an effect,
 the entry is None: the function finds the recorded one itself."""
-CODE_CHANGE_ADVICE = "Give the instance the code it was started with, or start a new version beside it."
+CODE_CHANGE_ADVICE = "Deploy the code with which the instance was started, or deploy the changed code as a new version."
 NONDETERMINISM_ADVICE = (
-    "If the code has not changed, it does not do the same in every replay (time.time(), random, uuid4(), globals, the order "
-    "of a set): use ctx.now(), ctx.random(), ctx.uuid4(), or an activity."
+    "If the code has not changed, it is not deterministic (time.time(), random, uuid4(), globals, the order of a set): use "
+    "ctx.now(), ctx.random(), ctx.uuid4(), or an activity."
 )
 _leaked_coroutines: list[object] = []
 
@@ -238,7 +238,7 @@ class Run(_Loop):
         known = self._known_effects.pop(issue.op, None)
         if known is not None and known != digest and (found := self.find_difference(issue, None)) is not None:
             suffix = f": {found}" if found else ""
-            what = f"{issue.op} was recorded with other arguments than the code gives now, at {issue.site}{suffix}"
+            what = f"{issue.op} was recorded with other arguments than the code passes now, at {issue.site}{suffix}"
             self.violate(f"{what}. {CODE_CHANGE_ADVICE} {NONDETERMINISM_ADVICE}")
         operation: Operation[None] = Operation(self, issue, lambda resolution: None)
         operation.set_result(None)
@@ -429,7 +429,7 @@ class Run(_Loop):
             return
         if not main.done():
             if not self.pending:
-                self._fail_stuck("can never continue: nothing it waits for can happen")
+                self._fail_stuck("can never continue: what it is waiting for can never happen")
             elif len(self._tasks) > 1:
                 self._prune_tasks()
             return
@@ -746,8 +746,8 @@ def new_run(body: Body, label: str, known_effects: dict[str, bytes] | None = Non
 
 def _conflict(op: str, label: str) -> ActivityIDConflictError:
     return ActivityIDConflictError(
-        f"The activity id {op!r} is used twice in {label}. Give each call an id of its own, or none: ids are numbered by "
-        "name."
+        f"The activity id {op!r} is used twice in {label}. Give each call its own id, or none: without one, calls are "
+        "numbered by name."
     )
 
 

@@ -48,7 +48,7 @@ class HookQueue:
 
     def _drop(self) -> None:
         if not self._dropped:
-            _log.warning("%s is too slow: %d calls wait, and new ones are dropped", self._name, MAX_QUEUED_CALLS)
+            _log.warning("%s is too slow: %d calls are queued, and new ones are dropped", self._name, MAX_QUEUED_CALLS)
         self._dropped += 1
 
     async def _run(self) -> None:
@@ -94,7 +94,7 @@ class HookQueue:
             async with asyncio.timeout(max(timeout, 0)):
                 await self._is_empty.wait()
         if not self._is_empty.is_set():
-            _log.warning("%s did not end in time: %d calls are dropped", self._name, len(self._waiting) + 1)
+            _log.warning("%s did not end in time: calls dropped: %d", self._name, len(self._waiting) + 1)
         await self.abandon()
 
     async def abandon(self) -> None:

@@ -78,8 +78,8 @@ _OUR_PAGES = ("same-origin", "none")
 """What `Sec-Fetch-Site` says of a page of this origin, and of a person who typed the address."""
 _SESSIONS = 8
 """So many cookies of our name are looked at: a signature is computed for each."""
-_HOW = "To let others in, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
-_UNKNOWN_BEARER = "Send `Authorization: Bearer ...` with a token that this app knows and that is valid."
+_HOW = "To allow other callers, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
+_UNKNOWN_BEARER = "Send `Authorization: Bearer ...` with a valid token of this app."
 
 NOBODY = Caller("", CallerRole.EVENTS)
 """Whoever calls what needs nothing."""
@@ -189,14 +189,12 @@ def check_local(scope: Scope, served_on: str = "") -> None:
     """Raise `ForbiddenError` unless the request comes from this machine, on its own behalf."""
     headers = headers_of(scope)
     if any(name in _FORWARDING or name.startswith("x-forwarded-") for name in headers):
-        raise ForbiddenError(f"Without `auth` this answers only this machine, and the request was forwarded. {_HOW}")
+        raise ForbiddenError(f"Without `auth` the app serves only this machine, and the request was forwarded. {_HOW}")
     client: Sequence[Any] | None = scope.get("client")
     if not is_loopback(str(client[0]) if client else ""):
-        raise ForbiddenError(f"Without `auth` this answers only this machine. {_HOW}")
+        raise ForbiddenError(f"Without `auth` the app serves only this machine. {_HOW}")
     if not _is_local_name(headers, served_on):
-        raise ForbiddenError(
-            f"Without `auth` this answers only to localhost, 127.0.0.1 and [::1], not to other names. {_HOW}"
-        )
+        raise ForbiddenError(f"Without `auth` the app serves only the hosts localhost, 127.0.0.1 and [::1]. {_HOW}")
     _check_origin(headers)
 
 
@@ -206,13 +204,13 @@ def check_browser_origin(scope: Scope, served_on: str) -> None:
     if ("origin" in headers or "sec-fetch-site" in headers) and not (
         _is_local_name(headers, served_on) or _has_address(headers)
     ):
-        raise ForbiddenError(f"Without `auth` pages in browsers may not send events to a server under a name. {_HOW}")
+        raise ForbiddenError(f"Without `auth` pages in browsers cannot send events to a server under a host name. {_HOW}")
     _check_origin(headers)
 
 
 def _check_origin(headers: Mapping[str, str]) -> None:
     if "origin" in headers and not _same_origin(headers):
-        raise ForbiddenError(f"Without `auth` this answers no pages of other origins. {_HOW}")
+        raise ForbiddenError(f"Without `auth` the app refuses requests from pages of other origins. {_HOW}")
 
 
 def check_csrf(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
@@ -225,9 +223,9 @@ def check_csrf(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
         return
     foreign = not _same_origin(headers) if by_cookie or "origin" in headers else False
     if foreign or headers.get("sec-fetch-site", "same-origin") not in _OUR_PAGES:
-        raise ForbiddenError("A browser may write only for a page of this app, and this one is of another origin.")
+        raise ForbiddenError("The request comes from a page of another origin: only pages of this app can change anything.")
     if by_script and headers.get(OURS) != "1":
-        raise ForbiddenError("A browser may write only for scripts of this app: they send `X-Romancy-Request: 1`.")
+        raise ForbiddenError("The request lacks the header `X-Romancy-Request: 1`, which the scripts of this app send.")
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:

@@ -48,7 +48,7 @@ class Bodies:
             async with asyncio.timeout(self._seconds):
                 await self._fill(body, receive)
         except TimeoutError as error:
-            raise RequestTimeoutError(f"The body did not come within {self._seconds:g} s (`request_timeout`).") from error
+            raise RequestTimeoutError(f"The body did not arrive within {self._seconds:g} s (`request_timeout`).") from error
 
     async def _fill(self, body: bytearray, receive: Receive) -> None:
         more = True
@@ -64,7 +64,7 @@ class Bodies:
             raise self._too_large()
         more = _beyond(len(body) + len(part)) - _beyond(len(body))
         if more > self._room:
-            raise UnavailableError("Too many large requests at once: try again in a moment.")
+            raise UnavailableError("There are too many large requests at the moment: try again later.")
         self._room -= more
         body += part
 

@@ -65,14 +65,14 @@ def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> list[Event]:
             _check_charset(content_type)
             return _batch(_read(body, "The batch"))
         case media if media.startswith("application/cloudevents"):
-            raise UnsupportedContentTypeError(f"{media!a} is not understood. {_HOW}")
+            raise UnsupportedContentTypeError(f"The content type {media!a} is not supported. {_HOW}")
         case media if any(name.startswith(b"ce-") for name, _ in headers):
             return [_binary(headers, content_type, body)]
         case "application/json" if (value := _read_event(body)) is not None:
             _check_charset(content_type)
             return [_structured(value)]
         case media:
-            raise UnsupportedContentTypeError(f"The content type {media!a} says nothing of an event. {_HOW}")
+            raise UnsupportedContentTypeError(f"The content type {media!a} does not indicate an event. {_HOW}")
 
 
 # --- the three modes
@@ -80,9 +80,9 @@ def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> list[Event]:
 
 def _structured(value: Any) -> Event:
     if not isinstance(value, dict):
-        raise MalformedEventError(f"An event is a JSON object, not {_kind(value)}.")
+        raise MalformedEventError(f"An event must be a JSON object, not {_kind(value)}.")
     if all(name in value for name in _BODY):
-        raise MalformedEventError("An event has data or data_base64, not both.")
+        raise MalformedEventError("An event can have either data or data_base64, not both.")
     attributes = {name: one for name, one in value.items() if name not in _BODY and one is not None}
     data, binary = _embedded(value, attributes.get("datacontenttype"))
     return _event(attributes, data, binary)
@@ -99,9 +99,9 @@ def _read_event(body: bytes) -> dict[str, Any] | None:
 
 def _batch(value: Any) -> list[Event]:
     if not isinstance(value, list):
-        raise MalformedEventError(f"A batch is a JSON array of events, not {_kind(value)}.")
+        raise MalformedEventError(f"A batch must be a JSON array of events, not {_kind(value)}.")
     if len(value) > MAX_BATCH:
-        raise BodyTooLargeError(f"A batch has at most {MAX_BATCH} events, and this one {len(value)}: send several.")
+        raise BodyTooLargeError(f"A batch can have at most {MAX_BATCH} events, but this one has {len(value)}: split it.")
     return list(_numbered(value))
 
 
@@ -117,7 +117,7 @@ def _binary(headers: list[tuple[bytes, bytes]], content_type: str, body: bytes) 
     attributes = dict[str, Any]()
     for name, value in _attribute_headers(headers):
         if name in attributes:
-            raise MalformedEventError(f"The header ce-{name} stands twice.")
+            raise MalformedEventError(f"The header ce-{name} appears twice.")
         attributes[name] = _header_text(f"ce-{name}", value)
     if content_type:
         attributes["datacontenttype"] = content_type
@@ -134,7 +134,7 @@ def _attribute_headers(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[str
         name = header[3:].decode("latin-1")
         if name == "datacontenttype" or name in _BODY:
             raise MalformedEventError(
-                f"There is no header ce-{name}: the content type is in Content-Type, data in the body."
+                f"The header ce-{name} is not allowed: send the content type in Content-Type, and the data in the body."
             )
         yield name, value
 
@@ -158,7 +158,7 @@ def _from_base64(value: Any) -> bytes:
     try:
         return base64.b64decode(value if isinstance(value, str) else "=", validate=True)
     except ValueError as error:  # binascii.Error is one; a text that is not ASCII gives it too
-        raise MalformedEventError("data_base64 is not base64 (the usual alphabet, with padding).") from error
+        raise MalformedEventError("data_base64 is not valid base64 (with the standard alphabet and padding).") from error
 
 
 def _normalised(raw: bytes) -> bytes | None:
@@ -185,7 +185,7 @@ def _write(value: Any) -> bytes:
 def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> Event:
     """The event, once every attribute has been checked."""
     if attributes.get("specversion") != "1.0":
-        raise MalformedEventError(f'specversion must be "1.0", and is {_describe(attributes.get("specversion"))}.')
+        raise MalformedEventError(f'specversion must be "1.0", but is {_describe(attributes.get("specversion"))}.')
     for name in _REQUIRED:
         if name not in attributes:
             raise MalformedEventError(f"The attribute {name} is missing.")
@@ -194,7 +194,7 @@ def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> E
     _check_media_type(texts.get("datacontenttype"))
     others = {name: value for name, value in attributes.items() if name not in _CORE}
     if len(others) > MAX_EXTENSIONS:
-        raise MalformedEventError(f"An event has at most {MAX_EXTENSIONS} extensions, and this one {len(others)}.")
+        raise MalformedEventError(f"An event can have at most {MAX_EXTENSIONS} extensions, but this one has {len(others)}.")
     extensions = {name: _extension(name, value) for name, value in others.items()}
     return Event(
         id=texts["id"],
@@ -212,32 +212,30 @@ def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> E
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise MalformedEventError(f"{name} must be a text that is not empty, and is {_describe(value)}.")
+        raise MalformedEventError(f"The attribute {name} must be a non-empty string, but is {_describe(value)}.")
     return _bounded(name, value)
 
 
 def _bounded(name: str, value: str) -> str:
     found = _FORBIDDEN.search(value)
     if found:
-        raise MalformedEventError(f"{name} holds U+{ord(found[0]):04X}, which attributes must not.")
+        raise MalformedEventError(f"The attribute {name} contains U+{ord(found[0]):04X}, which is not allowed.")
     limit = MAX_KEY if name in _KEYS else MAX_TEXT
     if len(value.encode()) > limit:
-        raise MalformedEventError(f"{name} is longer than {limit} bytes.")
+        raise MalformedEventError(f"The attribute {name} is longer than {limit} bytes.")
     return value
 
 
 def _extension(name: str, value: Any) -> str | int | bool:
     if not _NAME.fullmatch(name):
-        raise MalformedEventError(f"{name[:100]!a} is no attribute name: up to 64 lower-case letters and digits.")
+        raise MalformedEventError(f"{name[:100]!a} is not an attribute name: use up to 64 lower-case letters and digits.")
     if name == TARGET:
         return _text(name, value)
     if isinstance(value, str):
         return _bounded(name, value)
     if isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
-    raise MalformedEventError(
-        f"The extension {name} must be a text, a whole number or a boolean, and is {_describe(value)}."
-    )
+    raise MalformedEventError(f"The extension {name} must be a string, an integer or a boolean, but is {_describe(value)}.")
 
 
 def _check_time(time: str | None) -> None:
@@ -247,13 +245,13 @@ def _check_time(time: str | None) -> None:
         datetime.fromisoformat(time.upper() if _TIME.fullmatch(time) else "")
     except ValueError as error:
         raise MalformedEventError(
-            f"time must be as in 2026-01-31T12:00:00Z (RFC 3339), and is {_describe(time)}."
+            f"The attribute time must be as in 2026-01-31T12:00:00Z (RFC 3339), but is {_describe(time)}."
         ) from error
 
 
 def _check_media_type(content_type: str | None) -> None:
     if content_type is not None and not _MEDIA_TYPE.fullmatch(content_type):
-        raise MalformedEventError(f"datacontenttype must be a media type, and is {_describe(content_type)}.")
+        raise MalformedEventError(f"datacontenttype must be a media type, but is {_describe(content_type)}.")
 
 
 # --- headers
@@ -262,14 +260,14 @@ def _check_media_type(content_type: str | None) -> None:
 def _content_type(headers: list[tuple[bytes, bytes]]) -> str:
     found = [value for name, value in headers if name == b"content-type"]
     if len(found) > 1:
-        raise MalformedEventError("The header Content-Type stands twice.")
+        raise MalformedEventError("The header Content-Type appears twice.")
     return found[0].decode("latin-1").strip() if found else ""
 
 
 def _check_charset(content_type: str) -> None:
     charset = _CHARSET.search(content_type)
     if charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise UnsupportedContentTypeError(f"JSON is UTF-8; the charset {charset[1][:40]!a} is not understood.")
+        raise UnsupportedContentTypeError(f"JSON must be in UTF-8; the charset {charset[1][:40]!a} is not supported.")
 
 
 def _header_text(name: str, raw: bytes) -> str:
@@ -278,7 +276,7 @@ def _header_text(name: str, raw: bytes) -> str:
     if len(raw) > 1 and raw[:1] == raw[-1:] == b'"':
         raw = _QUOTED_PAIR.sub(rb"\1", raw[1:-1])
     if _BROKEN_PERCENT.search(raw):
-        raise MalformedEventError(f"{name}: a percent sign stands without two hexadecimal digits; its own is %25.")
+        raise MalformedEventError(f"{name} has a percent sign without two hexadecimal digits: encode a percent sign as %25.")
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError as error:

@@ -54,12 +54,12 @@ _MAX_REASON = 4096
 _MAX_HEADERS = 500
 _MAX_HEAD = 64 * 1024
 """Bytes of address and headers together. `romancy serve` reads no more, and not every server has a bound."""
-_UNAVAILABLE = "The database cannot do this at the moment; the log of the app says why."
-_NOT_STORED = "The database cannot store this: a name is too long for it, or has a character that it does not know."
+_UNAVAILABLE = "The database cannot process this at the moment; the log of the app has the details."
+_NOT_STORED = "The database cannot store this: a name is too long, or contains a character that it does not support."
 
 ALL_MAY_SEND = (
-    "auth='open': whoever can reach this server may send events, and so start every workflow with event_handler=True and "
-    "answer every wait_event. auth=[Token(...)] lets only those send that you know."
+    "auth='open': every caller that can reach this server may send events, which can start any workflow with "
+    "event_handler=True and end any wait_event. To accept only known senders, use auth=[Token(...)]."
 )
 CALLER = "romancy.caller"
 """Where handlers find in the scope who calls."""
@@ -125,7 +125,7 @@ class Gateway:
                 await receive()
                 await send({"type": "websocket.close", "code": 1000, "reason": ""})  # before accept: answered 403
             case other:
-                raise RuntimeError(f"romancy speaks HTTP, not {other!r}.")
+                raise RuntimeError(f"romancy supports HTTP, not {other!r}.")
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope = _restore_path(scope)
@@ -142,7 +142,7 @@ class Gateway:
             return
         except asyncio.CancelledError:
             # The server stops and could not wait: whoever listens is told to try again, not that something broke.
-            await answering.fail(scope, receive, _unavailable("The request was cut off because the server stops."))
+            await answering.fail(scope, receive, _unavailable("The request was aborted, because the server is stopping."))
             raise
         except HTTPException as error:
             await answering.fail(scope, receive, self._render(scope, path, _routing_failure(error, scope["method"], path)))
@@ -264,7 +264,7 @@ def _check_head(scope: Scope, path: str) -> None:
     """Refuse what is too large, and what Starlette would take for another path than the door does."""
     size = len(path) + len(scope.get("query_string", b"")) + sum(len(name) + len(value) for name, value in scope["headers"])
     if size > _MAX_HEAD or len(scope["headers"]) > _MAX_HEADERS:
-        raise HeadTooLargeError(f"Address and headers have at most {_MAX_HEAD} bytes, and {_MAX_HEADERS} headers.")
+        raise HeadTooLargeError(f"The address and headers can have at most {_MAX_HEAD} bytes and {_MAX_HEADERS} headers.")
     if path.endswith("\n") and not path.startswith("/cancel/"):
         # The `$` of its patterns fits before a last line feed, too: `/events\n`, which nobody guards, would be `/events`.
         raise NotFoundError(f"There is nothing at {path[:200]!a}.")
@@ -285,7 +285,7 @@ def _reason(body: bytes) -> str | None:
         raise MalformedRequestError(f"The body cannot be read: {error}.") from error
     reason = value.get("reason") if isinstance(value, dict) else value
     if not isinstance(value, dict) or not isinstance(reason, str | None) or len(reason or "") > _MAX_REASON:
-        raise MalformedRequestError(f'The body is empty or {{"reason": "..."}}, a text of up to {_MAX_REASON} characters.')
+        raise MalformedRequestError(f'Send no body, or {{"reason": "..."}} with up to {_MAX_REASON} characters.')
     return reason
 
 
@@ -295,7 +295,7 @@ def _reason(body: bytes) -> str | None:
 def _answer_for(caller: Caller, error: Exception) -> Response:
     """The same, without the database's own words for those who may not look: they name hosts, users and paths."""
     if isinstance(error, StoreError | ConfigurationError) and caller.role is CallerRole.EVENTS:
-        _LOG.warning("A request could not be done: %s", error)
+        _LOG.warning("A request failed: %s", error)
         if isinstance(error, RefusedDataError):
             return problem(400, type(error).__name__, _NOT_STORED)
         return problem(503, type(error).__name__, _UNAVAILABLE, True)
@@ -309,8 +309,8 @@ def answer_to(error: Exception) -> Response:
     if isinstance(error, RomancyError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 503)
         return problem(status, type(error).__name__, str(error), status == 503)
-    _LOG.error("A request failed for a reason that nobody foresaw.", exc_info=error)
-    return problem(500, "InternalError", "Something went wrong here; the log of the app says what.", True)
+    _LOG.error("A request failed with an unexpected error.", exc_info=error)
+    return problem(500, "InternalError", "An unexpected error occurred; the log of the app has the details.", True)
 
 
 def _unavailable(why: str) -> Response:
@@ -338,6 +338,6 @@ def _routing_failure(error: HTTPException, method: str, path: str) -> Response:
     if error.status_code != 405:
         return answer_to(NotFoundError(f"There is nothing at {path[:200]!a}."))
     allowed = (error.headers or {}).get("Allow", "")
-    response = answer_to(MethodNotAllowedError(f"{method} is not for this path: it takes {allowed}."))
+    response = answer_to(MethodNotAllowedError(f"The method {method} is not allowed for this path: use {allowed}."))
     response.headers["Allow"] = allowed
     return response

@@ -32,7 +32,7 @@ def open_guarded(inner: ASGIApp, role: str, service: Service, settings: HTTPSett
     try:
         need = {"admin": Need.ADMIN, "read": Need.READ, "events": Need.EVENTS}[role]
     except KeyError:
-        raise ConfigurationError(f"role={role!r}: a role is one of {', '.join(CallerRole)}.") from None
+        raise ConfigurationError(f"role={role!r}: give one of {', '.join(CallerRole)}.") from None
     asgi = load_extra("romancy.http.gateway", needs="starlette", extra="http", what="HTTP")
     app: ASGIApp = asgi.guard(inner, need, service, settings, clock)
     return app

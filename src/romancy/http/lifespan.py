@@ -26,13 +26,13 @@ class Lifespan:
     async def ensure_started(self) -> None:
         """See that the app runs. An app that was shut down is not started again."""
         if self._is_shut_down:
-            raise UnavailableError("This app is shutting down: try again, another process may answer.")
+            raise UnavailableError("This app is shutting down: try again, because another process may respond.")
         if self._startup_task is None:
             self._startup_task = asyncio.create_task(self._service.startup())
         if self._startup_task.get_loop() is not asyncio.get_running_loop():
             raise UnavailableError(
-                "This app was started on another event loop, and can only be used there. (In tests: enter the client, "
-                "`with TestClient(app) as client`.)"
+                "This app was started on another event loop, and can be used only there. (In tests, enter the client: `with "
+                "TestClient(app) as client`.)"
             )
         await self._wait_until_started(self._startup_task)
 

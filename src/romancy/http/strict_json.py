@@ -46,9 +46,9 @@ def write(value: Any) -> bytes:
     try:
         return _ENCODER.encode(value).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError("it holds half of a surrogate pair, which is no character") from error
+        raise ValueError("it contains a lone surrogate, which cannot be encoded") from error
     except ValueError as error:
-        raise ValueError("it holds a number that is too large") from error  # 1e999 was read as infinity
+        raise ValueError("it contains a number that is too large") from error  # 1e999 was read as infinity
 
 
 def _check_nesting(raw: bytes) -> None:
@@ -57,7 +57,7 @@ def _check_nesting(raw: bytes) -> None:
         return
     brackets = _STRINGS.sub(b"", raw).translate(None, _REST)
     if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
-        raise ValueError(f"it holds more than {MAX_CONTAINERS} arrays and objects")
+        raise ValueError(f"it contains more than {MAX_CONTAINERS} arrays and objects")
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
 
@@ -66,12 +66,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {twice[:100]!a} stands twice in one object")
+        raise ValueError(f"the key {twice[:100]!a} appears twice in one object")
     return found
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid in JSON")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)

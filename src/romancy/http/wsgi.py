@@ -124,7 +124,7 @@ class _StartAttempt:
         try:
             started = LoopThread(app)
         except BaseException as error:
-            _LOG.error("The app could not start: requests are answered 503. %s", error)
+            _LOG.error("The app could not start, so requests are answered with 503: %s", error)
             self._over = monotonic()
             self.thread.set_exception(error)
         else:

@@ -35,7 +35,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("django", "asgiref"):
         raise
-    raise ConfigurationError("This needs django, which is not installed: pip install 'romancy[django]'") from error
+    raise ConfigurationError(
+        "The Django integration needs django, which is not installed: pip install 'romancy[django]'"
+    ) from error
 
 __all__ = ["Using", "mount", "staff", "using", "viewer_link", "viewer_url"]
 

@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "prometheus_client":
         raise
     raise ConfigurationError(
-        "This needs prometheus_client, which is not installed: pip install 'romancy[prometheus]'"
+        "The Prometheus exporter needs prometheus_client, which is not installed: pip install 'romancy[prometheus]'"
     ) from error
 
 __all__ = ["AppCollector", "register"]

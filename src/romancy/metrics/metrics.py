@@ -236,7 +236,10 @@ class Metrics:
                 "romancy_workflows_recurred_total", "Generations that recurred here.", _values_by_name(of, "recurred"), by
             ),
             counter(
-                "romancy_workflows_blocked_total", "Instances that did not fit the code.", _values_by_name(of, "blocked"), by
+                "romancy_workflows_blocked_total",
+                "Instances that did not match the code.",
+                _values_by_name(of, "blocked"),
+                by,
             ),
         ]
 

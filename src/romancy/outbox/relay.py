@@ -338,7 +338,7 @@ class Relay:
         self._metrics.delivered += 1
         if self._is_failing:
             self._is_failing = False
-            _log.info("broker %s takes events again: %r", self.name, event.id)
+            _log.info("broker %s accepts events again: %r", self.name, event.id)
 
     def _on_failed(self, row: OutboxRow, error: BaseException) -> DeliveryOutcome:
         self._metrics.failed += 1
@@ -349,7 +349,7 @@ class Relay:
             return DeadLettered(row.seq, self._clock.now(), text)
         if not self._is_failing:  # log once for each outage, not for each event
             self._is_failing = True
-            _log.warning("broker %s did not take event %d of the outbox, will try again: %s", self.name, row.seq, text)
+            _log.warning("broker %s did not accept event %d of the outbox, will try again: %s", self.name, row.seq, text)
         return Delayed(row.seq, next_at, text)
 
     def _next_attempt_at(self, row: OutboxRow, error: BaseException) -> int | None:

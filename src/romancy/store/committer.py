@@ -198,7 +198,7 @@ class Committer:
         if self.is_dead:
             return "nothing is written any more: the committer has stopped"
         if len(self._failing) > 1:  # a single failing write does not show that other writes fail
-            return "nothing could be written lately; the log says why"
+            return "recent writes have failed; the log has the details"
         return None
 
     def is_stuck(self, seconds: float) -> bool:
@@ -241,12 +241,12 @@ class Committer:
             )
             for submission in overdue:
                 submission.answer(
-                    _timeout_error("This was not written: the database was busy, or did not answer,", call_timeout)
+                    _timeout_error("This was not written: the database was busy or did not respond", call_timeout)
                 )
         for submission in chain(*self._writes_in_flight):
             if now >= submission.due:
                 submission.time_out(
-                    _timeout_error("It is not known whether this was written: the database did not answer", call_timeout)
+                    _timeout_error("It is not known whether this was written: the database did not respond", call_timeout)
                 )
         waiting = self._submitted or self._writes_in_flight
         self._deadline_timer = (
@@ -428,7 +428,7 @@ class Committer:
             return _Remainder(error, True, submitted, pairs, len(batch) == 1)
         except Exception as error:
             self.metrics.errors["commit"] += 1
-            _log.exception("writing a batch of %d failed in a way that was not foreseen", len(batch))
+            _log.exception("writing a batch of %d failed unexpectedly", len(batch))
             return _Remainder(_unexpected_error(error), False, submitted, pairs, len(batch) == 1)
         self._pause = _FIRST_PAUSE
         self.batches += 1
@@ -586,8 +586,8 @@ def count_effects(metrics: Metrics, effects: Iterable[Effect]) -> None:
 def _unexpected_error(error: Exception) -> StoreError:
     """Return the `StoreError` for an exception that no store should raise."""
     found = StoreError(
-        f"It is not known whether this was written: the store failed in a way that was not foreseen "
-        f"({type(error).__name__}: {error}). The log has the traceback; the call can be repeated."
+        f"It is not known whether this was written: the store failed unexpectedly ({type(error).__name__}: {error}). The "
+        "log has the traceback; the call can be repeated."
     )
     found.__cause__ = error
     return found
@@ -627,7 +627,7 @@ def _take_transition(source: TransitionSource) -> Transition | None:
     try:
         return source.take_transition()
     except Exception:
-        _log.exception("the transition of an instance could not be taken")
+        _log.exception("collecting the transition of an instance failed")
         return None
 
 

@@ -326,10 +326,11 @@ class TestEnvironment:
         for crash in plan:
             passed = self._passed_since(crash)
             if passed < crash.nth:
-                what = f"{crash.point!r} for the {crash.nth}. time" if crash.point else f"its {crash.nth}. crash point"
+                plural = "s" * (crash.nth > 1)
+                what = f"{crash.point!r} {crash.nth} time{plural}" if crash.point else f"{crash.nth} crash point{plural}"
                 warnings.warn(
-                    f"A crash was planned for when the process passes {what}, but it has passed only {passed}: this test "
-                    "has shown nothing about a crash there.",
+                    f"A crash was planned for when the process passes {what}, but it passed only {passed}: this test does "
+                    "not show anything about a crash there.",
                     CrashPointNotReached,
                     stacklevel=3,
                 )
@@ -390,7 +391,7 @@ class TestEnvironment:
 def _wait_difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
     """Describe how the waits of a replay differ from those of the live run; empty if they do not."""
     if [issue.op for issue in live] != [issue.op for issue in again]:
-        return f"live, the code waits for {[one.op for one in live]}; replayed, for {[one.op for one in again]}"
+        return f"live, the code waits for {[one.op for one in live]}; in the replay, for {[one.op for one in again]}"
     for before, after in zip(live, again, strict=True):
         if before.kind is not after.kind:
             return f"{after.op} has another kind in the replay"
@@ -403,7 +404,7 @@ def _wait_difference(run: Run, live: list[Issue], again: list[Issue]) -> str:
 def _end_difference(workflow: Workflow[..., Any], live: BodyOutcome | None, again: BodyOutcome | None) -> str:
     """Describe how the end of a replay differs from the stored end; empty if it does not."""
     ends = _describe_end(workflow, live), _describe_end(workflow, again)
-    return "" if ends[0] == ends[1] else f"live, the code {ends[0]}; replayed, it {ends[1]}"
+    return "" if ends[0] == ends[1] else f"live, the code {ends[0]}; in the replay, it {ends[1]}"
 
 
 def _describe_end(workflow: Workflow[..., Any], outcome: BodyOutcome | None) -> str:

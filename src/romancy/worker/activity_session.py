@@ -78,7 +78,9 @@ class ActivityTransaction:
         try:
             stored = await self._sessions.store.store_result(session, result)
             if isinstance(stored, Refused):
-                raise LeaseLostError(f"{result.instance_id} was taken over by another worker: this attempt is void.")
+                raise LeaseLostError(
+                    f"{result.instance_id} was taken over by another worker: the result of this attempt is discarded."
+                )
             return await self._commit_session(session, result, stored)
         finally:
             await self.close()
@@ -110,7 +112,7 @@ class ActivityTransaction:
         if not self._may_commit and not session.in_nested_transaction():
             raise InvalidWorkflowStateError(
                 "ctx.session is committed with the activity's result, when it returns. Use session.begin_nested() for a "
-                "part that may fail, or an engine of your own for writes that are to be committed separately."
+                "part that may fail, or your own engine for writes to commit separately."
             )
 
 

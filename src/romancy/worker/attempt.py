@@ -211,7 +211,7 @@ class Attempt:
                 self._worker.threads.prepare()
             except RuntimeError as error:
                 if pause == _FIRST_PAUSE:
-                    _log.warning("%s of %r waits for a thread: %s", self.work.op, self.runner.instance_id, error)
+                    _log.warning("%s of %r is waiting for a thread: %s", self.work.op, self.runner.instance_id, error)
             else:
                 return
             try:
@@ -377,7 +377,9 @@ class Attempt:
     def heartbeat(self, details: Any) -> None:
         """Record a heartbeat. User code calls this on the event loop or in a thread."""
         if self.runner.gone:
-            raise LeaseLostError(f"{self.runner.instance_id} was taken over by another worker: this attempt is void.")
+            raise LeaseLostError(
+                f"{self.runner.instance_id} was taken over by another worker: the result of this attempt is discarded."
+            )
         if self.withdrawn or self._expired is not None:
             raise asyncio.CancelledError(self._expired or f"{self.work.op} was cancelled")
         if details is not None:

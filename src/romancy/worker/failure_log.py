@@ -32,26 +32,29 @@ def log_attempt_failed(attempt: Attempt, row: AttemptRow) -> None:
         wait = (row.next_at - row.ended_at) / MICROS
         text = _describe_error(attempt, row.error)
         _log.info(
-            "attempt %d of %s failed, the next begins in %.3g s: %s", row.attempt, _describe_attempt(attempt), wait, text
+            "attempt %d of %s failed, the next one starts in %.3g s: %s", row.attempt, _describe_attempt(attempt), wait, text
         )
 
 
 def log_activity_failed(attempt: Attempt, error: bytes) -> None:
     """Log that an activity failed for good: its attempts are used up, or the error is not retryable."""
     _log.warning(
-        "%s failed for good with attempt %d: %s", _describe_attempt(attempt), attempt.number, _describe_error(attempt, error)
+        "%s failed permanently in attempt %d: %s",
+        _describe_attempt(attempt),
+        attempt.number,
+        _describe_error(attempt, error),
     )
 
 
 def log_instance_failed(instance_id: str, workflow: str, error: bytes | None, *, hidden: bool) -> None:
     """Log that an instance has failed."""
     why = "" if error is None else f": {_failure_text(describe_failure(error), hidden=hidden)}"
-    _log.warning("%r of %s failed%s", instance_id, workflow, why)
+    _log.warning("instance %r of %s failed%s", instance_id, workflow, why)
 
 
 def _describe_attempt(attempt: Attempt) -> str:
     runner, work = attempt.runner, attempt.work
-    what = work.op if work.pending_compensation is None else f"{work.name}, which undoes {work.issue.op},"
+    what = work.op if work.pending_compensation is None else f"{work.name}, which compensates {work.issue.op},"
     return f"{what} in {runner.instance_id!r} of {runner.workflow.label}"
 
 

@@ -304,10 +304,10 @@ class Maintenance:
         worker.metrics.instances_lost += swept.freed
         worker.metrics.instances_set_aside += len(swept.paused)
         for instance_id, why in swept.paused:
-            _log.warning("paused %r: %s; resume it when the cause is fixed", instance_id, why)
+            _log.warning("instance %r was paused: %s; resume it when the cause is fixed", instance_id, why)
         if swept.freed:
             names = ", ".join(id for id, _ in dead) or "unknown"
-            _log.warning("freed instances of dead workers: %d (%s)", swept.freed, names)
+            _log.warning("instances released from dead workers: %d (%s)", swept.freed, names)
             self._claimer.poll_soon()
         return swept.freed
 

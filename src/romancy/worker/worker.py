@@ -424,7 +424,7 @@ class Worker:
             )
         except PayloadError as error:
             if event_of_input(loaded.input) is None and (row.code or loaded.history):
-                self._write_blocked(row, f"its input no longer fits: {error}")
+                self._write_blocked(row, f"its input no longer matches the parameters: {error}")
             else:
                 self._write_failed_start(row, error)
             return
@@ -577,7 +577,7 @@ class Worker:
         except PayloadError as error:
             row = replace(runner.to_row(), generation=identity.generation, length=0)
             self.drop(runner)
-            self._write_blocked(row, f"its input does not fit: {error}")
+            self._write_blocked(row, f"its input does not match the parameters: {error}")
             return
         self._runners.pop(runner.instance_id, None)
         self._keep_owned(next_runner)
@@ -683,7 +683,7 @@ class Worker:
 
     def instance_lost(self, runner: InstanceRunner) -> None:
         """Drop an instance whose write was refused: another worker owns it, or it was ended."""
-        _log.info("%r is no longer owned by this worker: its epoch is not %d any more", runner.instance_id, runner.epoch)
+        _log.info("%r is no longer owned by this worker: its epoch is no longer %d", runner.instance_id, runner.epoch)
         self.drop(runner)
         self.on_due_elsewhere(self.clock.now())
 

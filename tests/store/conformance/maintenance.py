@@ -39,7 +39,7 @@ class TestUpkeep:
         assert await store.mark_unrunnable([Runnable("lost", "")], due_before=11, now=90, limit=10) == 2
 
         assert [(await row(store, f"a{n}")).status for n in range(3)] == [Status.BLOCKED, Status.BLOCKED, Status.PENDING]
-        assert (await store.journal("a0"))[-1].note == JournalNote("blocked", "no worker knows the workflow lost")
+        assert (await store.journal("a0"))[-1].note == JournalNote("blocked", "no running worker has workflow lost")
         claimed = await store.claim(ME, [Runnable("lost", "", "code")], now=91, limit=9, blocked=True)
         assert {one.instance_id for one in claimed} == {"a0", "a1"}
 

@@ -481,7 +481,7 @@ class TestAddresses:
             await started(store, "a")
 
     @pytest.mark.parametrize(
-        ("tail", "says"), [("host/db?wat=1", "wat"), ("host", "names no database"), ("host:port/db", "port")]
+        ("tail", "says"), [("host/db?wat=1", "wat"), ("host", "lacks the database"), ("host:port/db", "port")]
     )
     def test_what_cannot_be_an_address(self, tail: str, says: str) -> None:
         with pytest.raises(ConfigurationError, match=says) as caught:

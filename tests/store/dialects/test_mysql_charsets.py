@@ -95,7 +95,7 @@ async def test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused(
     """As with a proxy that leaves out what it takes for its own affair."""
     monkeypatch.setattr(pool, "_SESSION", "DO 0")
     store = open_store(address, clock=SystemClock())
-    with pytest.raises(StoreError, match="does not keep to what a connection is told: it has the character sets gbk"):
+    with pytest.raises(StoreError, match="does not apply the settings of a connection: it has the character sets gbk"):
         await store.open()
 
 

@@ -318,7 +318,7 @@ async def test_who_may_only_read(guarded: servers.Postgres) -> None:
     for auto_migrate in (True, False):
         async with opened(reader, auto_migrate=auto_migrate) as store:
             assert set(await store.statuses(["mine"])) == {"mine"}, "it may look"
-            with pytest.raises(StoreError, match=r"refuses a privilege that is needed\. Grant the user") as caught:
+            with pytest.raises(StoreError, match=r"does not grant its user a required privilege\. Grant the user") as caught:
                 await store.commit([create()])
             assert not caught.value.retryable
 

@@ -39,5 +39,5 @@ def _addressed_event(event: Any) -> Any:
         return event
     target = event.extensions[EDDA]
     if not isinstance(target, str) or not 0 < len(target.encode()) <= _LONGEST:
-        raise PayloadError(f"{EDDA} must be the id of an instance, a string of 1 to {_LONGEST} bytes.")
+        raise PayloadError(f"{EDDA} must be an instance id: a string of 1 to {_LONGEST} bytes.")
     return replace(event, extensions=with_target(event.extensions))

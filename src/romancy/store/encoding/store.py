@@ -336,7 +336,7 @@ class EncodingStore:
         done = await _gather_limited([_call_blob_store("put a blob", put, key, data) for key, data in puts])
         failed = {key: one for (key, _), one in zip(puts, done, strict=True) if isinstance(one, StoreError)}
         for error in list(failed.values())[:1]:
-            _log.warning("%s (%d in all). These payloads stay in the database.", error, len(failed))
+            _log.warning("%s. Payloads kept in the database instead: %d", str(error).rstrip("."), len(failed))
         return set(failed)
 
     async def _decoder_for(self, raws: Iterable[bytes | None]) -> _RecordDecoder:

@@ -264,8 +264,8 @@ class MySqlPool:
         """Refuse a connection whose settings did not take effect."""
         if wrong := find_unsafe_setting(found):
             raise StoreError(
-                f"The database {self.label} does not keep to what a connection is told: it has {wrong}. Look for what "
-                "changes it in between: init_connect, or a proxy."
+                f"The database {self.label} does not apply the settings of a connection: it has {wrong}. Check init_connect "
+                "and proxies, which may change them."
             )
 
     @asynccontextmanager
@@ -346,7 +346,8 @@ class _ClearPasswordRefusal:
         """Refuse the server's request for the password. (The driver calls this.)"""
         raise OperationalError(
             2059,
-            "the server asks for the password in clear, and the connection is not encrypted: add ?ssl=true to the address",
+            "the server requests the password in clear text, and the connection is not encrypted: add ?ssl=true to the "
+            "address",
         )
 
 
@@ -418,12 +419,11 @@ def parse_address(dsn: str) -> Address:
     options = dict(parse_qsl(parts.query))
     if unknown := sorted(set(options) - set(_OPTIONS)):
         raise ConfigurationError(
-            f"The database address has options that romancy does not know: {', '.join(unknown)}. Known are "
-            f"{', '.join(_OPTIONS)}."
+            f"The database address has unknown options: {', '.join(unknown)}. The options are {', '.join(_OPTIONS)}."
         )
     database = unquote(parts.path.removeprefix("/"))
     if not database:
-        raise ConfigurationError("The database address names no database: mysql://user:password@host:3306/database")
+        raise ConfigurationError("The database address lacks the database: mysql://user:password@host:3306/database")
     user, _, password = credentials.partition(":")
     return Address(*first, unquote(user), unquote(password), database, options, tuple(more))
 

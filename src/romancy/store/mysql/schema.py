@@ -70,7 +70,7 @@ async def read_applied(link: MySqlConnection) -> list[tuple[int, str]]:
 async def _lock(link: MySqlConnection, label: str) -> None:
     if (await link.execute(_LOCK)).rows[0][0] != 1:
         raise StoreError(
-            f"Another process has been migrating the database {label} for more than a minute. Check what it does."
+            f"Another process has been migrating the database {label} for more than a minute. Check that process."
         )
 
 

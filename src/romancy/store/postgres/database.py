@@ -104,13 +104,13 @@ class PostgresDatabase(ServerDatabase["Connection[Any]"]):
             )
         else:
             reason = (
-                f"LISTEN does not work on {self.label}: there is a pooler in between that assigns connections by the "
-                "transaction. Give the address of the server itself as listen_dsn=..."
+                f"LISTEN does not work on {self.label}: a pooler assigns a connection for each transaction. Give the "
+                "address of the server itself as listen_dsn=..."
             )
         if self._listen_notify:
             await self.close()
             raise ConfigurationError(f"{reason}, or leave listen_notify out.")
-        _log.warning("%s. Until then work of other processes is found by polling, every poll_interval.", reason)
+        _log.warning("%s. Until then, the work of other processes is found by polling, every poll_interval.", reason)
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""

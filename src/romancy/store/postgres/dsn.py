@@ -24,7 +24,7 @@ def check_dsn(dsn: str) -> str:
     """Return the address as the driver reads it. Raises `ConfigurationError`, whose text shows nothing of the address."""
     scheme = _SCHEME.match(dsn)
     if scheme is None:
-        raise ConfigurationError(f"An address of PostgreSQL begins with postgresql://. {_EXAMPLE}")
+        raise ConfigurationError(f"The address of a PostgreSQL database must begin with postgresql://. {_EXAMPLE}")
     plain = "postgresql:" + dsn[scheme.end() :]
     try:
         parts = urlsplit(plain)

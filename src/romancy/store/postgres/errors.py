@@ -53,14 +53,14 @@ _MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InvalidCatalogNameError, "does not exist on its server. Create it first (createdb)"),
     (
         asyncpg.InsufficientPrivilegeError,
-        "refuses a privilege that is needed. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, UPDATE and "
-        "DELETE on the tables",
+        "does not grant its user a required privilege. Grant the user USAGE and CREATE on the schema, and SELECT, INSERT, "
+        "UPDATE and DELETE on the tables",
     ),
     (asyncpg.UndefinedTableError, "lacks a table. Migrate it: `romancy migrate up`, or auto_migrate=True"),
     (asyncpg.TooManyConnectionsError, "has no connection left. Raise max_connections, or lower pool_size"),
-    (asyncpg.DiskFullError, "is full: there is no room left on its disk. Make room; the call can then be repeated"),
+    (asyncpg.DiskFullError, "is full: there is no space left on its disk. Free some space; the call can then be repeated"),
     (asyncpg.ReadOnlySQLTransactionError, "cannot be written: it is a standby, or read-only"),
-    (asyncpg.TargetServerAttributeNotMatched, "has no server that fits target_session_attrs now"),
+    (asyncpg.TargetServerAttributeNotMatched, "has no server that matches target_session_attrs at the moment"),
 )
 
 
@@ -91,7 +91,7 @@ def translate(error: BaseException, label: str) -> StoreError:
     """Return the `StoreError` for an error of the driver, with the error as its cause."""
     message = next((text for kind, text in _MESSAGES if isinstance(error, kind)), None)
     if _is_refused_by_pooler(error):
-        message = "is behind a pooler that assigns connections by the statement. Set pool_mode = transaction or session"
+        message = "is behind a pooler that assigns connections for each statement. Set pool_mode = transaction or session"
     if message is None:
         unavailable = classify(error) is ErrorClass.UNAVAILABLE
         message = "cannot be reached. Check that its server runs, and its address" if unavailable else "refused"

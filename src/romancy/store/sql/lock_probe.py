@@ -81,7 +81,7 @@ class Probe(Generic[C]):
                 await self._check_sequences()
         except TimeoutError as error:
             found = StoreError(
-                f"The database {self._database.label} did not answer two connections at a time within "
+                f"The database {self._database.label} did not respond to two connections at a time within "
                 f"{_PROBE_TIMEOUT:.0f} s. Is there a pooler in between that has a single connection to it, or does another "
                 "transaction lock the table romancy_messaging_lock?"
             )

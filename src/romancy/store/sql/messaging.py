@@ -239,8 +239,8 @@ class MessagingTransaction:
         assert isinstance(selector, WaitSelector)
         if store_call.entry.kind is Kind.MESSAGE and self._subscription_mode(instance_id, selector.key) is None:
             return ChannelNotSubscribedError(
-                f"{instance_id} has not subscribed to channel {selector.key!r}: await subscribe(ctx, {selector.key!r}) "
-                "before receive()."
+                f"Instance {instance_id!r} has not subscribed to channel {selector.key!r}: await subscribe(ctx, "
+                f"{selector.key!r}) before receive()."
             )
         now = self.now if store_call.before is None else store_call.before
         return timeout_error(store_call.entry, selector) if store_call.due is not None and store_call.due <= now else None
@@ -275,14 +275,14 @@ class MessagingTransaction:
         if mode is None:
             return None
         return ChannelModeConflictError(
-            f"Channel {command.channel!r} is in use in mode {mode!r}, so {instance_id} cannot subscribe to it in mode "
+            f"Channel {command.channel!r} is in use in mode {mode!r}, so instance {instance_id!r} cannot subscribe in mode "
             f"{command.mode.value!r}: use that mode, or another channel."
         )
 
     def _leave_group(self, instance_id: str, command: LeaveGroup) -> RomancyError | None:
         if self.cursor.run("leave_group", (command.group, instance_id)):
             return None
-        return GroupNotJoinedError(f"{instance_id} is not a member of group {command.group!r}: it cannot leave it.")
+        return GroupNotJoinedError(f"Instance {instance_id!r} cannot leave group {command.group!r}: it is not a member.")
 
 
 def make_reply(entry: Entry, seq: int, decided: StoreDecision) -> tuple[Entry, StoreReply]:
@@ -318,6 +318,6 @@ def _decision_of(error: RomancyError | None) -> StoreDecision:
 def timeout_error(entry: Entry, selector: WaitSelector) -> RomancyError:
     """Return the error of a wait that has timed out."""
     if entry.kind is Kind.MESSAGE:
-        return ChannelMessageTimeoutError(f"No message came on channel {selector.key!r} in time ({entry.op}).")
+        return ChannelMessageTimeoutError(f"No message arrived on channel {selector.key!r} in time ({entry.op}).")
     subject = f" with subject {selector.subject!r}" if selector.subject is not None else ""
-    return EventTimeoutError(f"No event {selector.key!r}{subject} came in time ({entry.op}).")
+    return EventTimeoutError(f"No event {selector.key!r}{subject} arrived in time ({entry.op}).")

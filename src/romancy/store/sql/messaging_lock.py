@@ -30,7 +30,8 @@ def restore_messaging_lock(cursor: Cursor) -> None:
     if cursor.first("lock_messaging") is None:
         raise StoreError(
             "The row of the table romancy_messaging_lock that serializes transactions cannot be seen, though it is there. "
-            "Let the user see and lock it: is there row-level security on the table, or are reads sent to another server?"
+            "Allow the user to read and lock it: is there row-level security on the table, or are reads sent to another "
+            "server?"
         )
     _log.warning(
         "The row of the table romancy_messaging_lock was missing, and was put back: it serializes transactions. Was the "

@@ -115,7 +115,7 @@ def mark_unrunnable(cursor: Cursor, kinds: Sequence[Runnable], *, due_before: in
         found = cursor.json_rows("due", {"kinds": kinds_as_json([kind]), "now": due_before, "limit": limit - blocked})
         if found:
             label = f"{kind.workflow} version {kind.version}" if kind.version else kind.workflow
-            keys, why = as_json(row[0] for row in found), f"no worker knows the workflow {label}"
+            keys, why = as_json(row[0] for row in found), f"no running worker has workflow {label}"
             cursor.run("mark_unrunnable", {"now": now, "ids": keys})
             cursor.run("note_each", {"now": now, "kind": "blocked", "detail": why, "ids": keys})
             wake_replacements(cursor, [row[0] for row in found], now)

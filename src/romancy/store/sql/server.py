@@ -261,7 +261,7 @@ class ServerDatabase(ABC, Generic[C]):
             if not answers:
                 raise
             if not isinstance(error, StoreError):
-                _log.exception("writing a part of a batch failed in a way that was not foreseen")
+                _log.exception("writing a part of a batch failed unexpectedly")
             unwritten = NotWrittenError(error)
             answers = {index: answers.get(index, unwritten) for index in range(len(batch))}
         finally:
@@ -492,7 +492,7 @@ class ServerDatabase(ABC, Generic[C]):
         async with self._identify_lock:
             if self._pool.server_identity.has_changed:
                 _log.warning(
-                    "Another server answers for %s than before: its locks are verified before anything is written.",
+                    "%s is now served by another server: its locks are verified before anything is written.",
                     self.label,
                 )
                 await self._pool.drop_idle()

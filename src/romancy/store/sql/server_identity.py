@@ -28,12 +28,12 @@ class ServerIdentity:
         """Check the server of a new connection. Raises `AnotherServerError` if it is not the verified one."""
         if self.server not in (None, server):
             self.has_changed = True
-            raise AnotherServerError(f"another server answers than before ({server}, not {self.server})")
+            raise AnotherServerError(f"another server responds than before ({server}, not {self.server})")
 
     def require(self) -> None:
         """Raise `AnotherServerError` if a connection has reached another server, until that one is verified."""
         if self.has_changed:
-            raise AnotherServerError("another server answers than before")
+            raise AnotherServerError("another server responds than before")
 
     def reset(self) -> None:
         """Forget the verified server: the next one that is found has to be verified."""

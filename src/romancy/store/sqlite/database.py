@@ -84,7 +84,7 @@ class SqliteDatabase:
             return migrations_state(self.path)
         except PermissionError as error:
             raise StoreError(
-                f"The database {self.path} may not be opened. Allow this process to enter its folder."
+                f"The database {self.path} cannot be opened. Allow this process to access its folder."
             ) from error
         except sqlite3.Error as error:
             raise translate(error, self.path) from error

@@ -22,16 +22,22 @@ BAD_DATA = (
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 _MESSAGES: dict[int, tuple[str, bool]] = {
-    sqlite3.SQLITE_FULL: ("is full: there is no room left on its disk. Make room; the call can then be repeated", True),
-    sqlite3.SQLITE_BUSY: ("is locked by another process for too long. Find the process that holds it", True),
-    sqlite3.SQLITE_LOCKED: ("is locked by another connection for too long. Find the connection that holds it", True),
+    sqlite3.SQLITE_FULL: (
+        "is full: there is no space left on its disk. Free some space; the call can then be repeated",
+        True,
+    ),
+    sqlite3.SQLITE_BUSY: ("has been locked by another process for too long. Find the process that holds the lock", True),
+    sqlite3.SQLITE_LOCKED: (
+        "has been locked by another connection for too long. Find the connection that holds the lock",
+        True,
+    ),
     sqlite3.SQLITE_PROTOCOL: ("is opened and closed by too many processes at once. Try again", True),
     sqlite3.SQLITE_IOERR: ("could not be read or written by the operating system. Check the disk", True),
     sqlite3.SQLITE_CORRUPT: ("is damaged. Restore it from a backup, or recover it with `sqlite3 FILE .recover`", False),
     sqlite3.SQLITE_NOTADB: ("is not a SQLite database. Give another path, or move the file away", False),
     sqlite3.SQLITE_READONLY: ("cannot be written. Allow this process to write the file and its folder", False),
-    sqlite3.SQLITE_PERM: ("may not be opened. Allow this process to read and write the file and its folder", False),
-    sqlite3.SQLITE_AUTH: ("may not be opened. Allow this process to read and write the file and its folder", False),
+    sqlite3.SQLITE_PERM: ("cannot be opened. Allow this process to read and write the file and its folder", False),
+    sqlite3.SQLITE_AUTH: ("cannot be opened. Allow this process to read and write the file and its folder", False),
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", False),
     sqlite3.SQLITE_NOMEM: ("needs more memory than is available", True),
     sqlite3.SQLITE_TOOBIG: ("was given a value that is larger than SQLite can store", False),
