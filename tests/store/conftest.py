@@ -1,4 +1,4 @@
-"""Stores on every database, in every way they can run."""
+"""Stores on every database, in every configuration."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from romancy.codec import NO_CODEC, Compress, Encrypt, FileBlobs, Layer, Offload
 from romancy.store.open import open_store
 from romancy.store.port import Store
 
-WAYS = ["file", "file inline", "memory", "postgres", "mariadb", "file coded", "postgres coded", "mariadb coded"]
+VARIANTS = ["file", "file inline", "memory", "postgres", "mariadb", "file coded", "postgres coded", "mariadb coded"]
 Open = Callable[[], Store]
 MakeStore = Callable[[], Awaitable[Store]]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=VARIANTS)
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Makes stores, not opened yet, on one database."""
-    way: str = request.param
-    threads: Literal["threads", "inline"] = "inline" if "inline" in way else "threads"
-    if way.startswith("postgres"):
+    """A function that makes unopened stores on one database."""
+    variant: str = request.param
+    threads: Literal["threads", "inline"] = "inline" if "inline" in variant else "threads"
+    if variant.startswith("postgres"):
         address = servers.shared_postgres_database()
-    elif way.startswith("mariadb"):
+    elif variant.startswith("mariadb"):
         if why_not := mariadb.why_not():
             pytest.skip(why_not)
         address = mariadb.shared_database()
     else:
-        address = ":memory:" if way == "memory" else str(tmp_path / "test.db")
-    coder = read_codec(_codec(tmp_path)) if "coded" in way else NO_CODEC
+        address = ":memory:" if variant == "memory" else str(tmp_path / "test.db")
+    coder = read_codec(_codec(tmp_path)) if "coded" in variant else NO_CODEC
     return lambda: open_store(address, clock=SystemClock(), threads=threads, codec=coder)
 
 
 def _codec(folder: Path) -> list[Layer | Offload]:
-    """Everything there is. Short payloads stay in the database."""
+    """All layers. Short payloads stay in the database."""
     return [Compress(over=1), Encrypt({"old": b"o" * 32, "new": b"n" * 32}), Offload(FileBlobs(folder / "blobs"), over=120)]
 
 
@@ -48,17 +48,17 @@ async def store(request: pytest.FixtureRequest, new_store: Open) -> AsyncIterato
         await servers.empty_postgres(servers.shared_postgres_database())
     if request.node.callspec.params["new_store"].startswith("mariadb"):
         await mariadb.empty(mariadb.shared_database())
-    one = new_store()
-    await one.open()
-    yield one
-    await one.close()
+    opened_store = new_store()
+    await opened_store.open()
+    yield opened_store
+    await opened_store.close()
 
 
 @pytest.fixture
 async def make_store(request: pytest.FixtureRequest, new_store: Open, store: Store) -> AsyncIterator[MakeStore]:
-    """Opens one more store on the same database."""
+    """A function that opens one more store on the same database."""
     if request.node.callspec.params["new_store"] == "memory":
-        pytest.skip("a database in memory has one store")
+        pytest.skip("a database in memory has only one store")
     opened: list[Store] = []
 
     async def make() -> Store:
@@ -67,5 +67,5 @@ async def make_store(request: pytest.FixtureRequest, new_store: Open, store: Sto
         return opened[-1]
 
     yield make
-    for one in opened:
-        await one.close()
+    for opened_store in opened:
+        await opened_store.close()

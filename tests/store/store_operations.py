@@ -1,6 +1,6 @@
-"""What may happen to a store, step by step, as data: made by chance, and made shorter when something is wrong.
+"""Random operations on a store as data, and their reduction to a short sequence that still fails.
 
-A step says who does what. What it takes to write that (epochs, lengths, numbers of mails) the player knows.
+An operation names an instance and an action. `DifferentialRun` adds what the write needs: epochs, lengths, inbox versions.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeAlias
 
-# Names that some databases would take for the same.
-WHO = ("a", "A", "ä", "b")
+# Names that some collations treat as equal.
+INSTANCES = ("a", "A", "ä", "b")
 CHANNELS = ("x", "X", "x ")
 TYPES = ("e", "E", "é")
 GROUPS = ("g", "G")
@@ -21,7 +21,7 @@ MODES = ("broadcast", "competing", "direct")
 
 @dataclass(frozen=True)
 class Event:
-    """An event: for everybody, or for one; with a subject or without; a new one or the last one again."""
+    """An event: for any instance or for one, with a subject or without, new or a duplicate of the last one."""
 
     type: str
     to: str | None = None
@@ -39,8 +39,8 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Bond:
-    """`how` is join or unsubscribe."""
+class Membership:
+    """A change of memberships: `how` is join or unsubscribe."""
 
     how: str
     what: str
@@ -48,7 +48,7 @@ class Bond:
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait for an event, or for a message if there is a channel; one that is pending already, or a new one."""
+    """A wait for an event or a message: a pending one again, or a new one."""
 
     key: str
     message: bool = False
@@ -58,16 +58,16 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Question:
-    """`how` is subscribe (with a mode), leave, members or send."""
+class Command:
+    """A store call other than a wait: `how` is subscribe (with a mode), leave, members or send."""
 
     how: str
     what: str
     mode: str = "broadcast"
 
 
-Effect: TypeAlias = Event | Message | Bond
-Ask: TypeAlias = Wait | Question
+Effect: TypeAlias = Event | Message | Membership
+Call: TypeAlias = Wait | Command
 
 
 @dataclass(frozen=True)
@@ -78,42 +78,42 @@ class Start:
     owner: str | None = "w1"
     broken: bool = False
     other: bool = False
-    """With other arguments than usual."""
+    """With arguments that differ from the usual ones."""
 
 
 @dataclass(frozen=True)
-class Go:
-    """A run goes on."""
+class Advance:
+    """A transition of a run."""
 
     who: str
     effects: tuple[Effect, ...] = ()
-    store_calls: tuple[Ask, ...] = ()
+    store_calls: tuple[Call, ...] = ()
     entries: int = 0
     release: bool = False
     unseen: bool = False
-    """It has not looked at what arrived last."""
+    """With an inbox version that is one too low."""
     consume: bool = False
     withdraw: bool = False
     attempt: str = ""
     """open, failed or closed."""
     timer: bool = False
-    """If it lets go, it is due at some time."""
-    slip: str = ""
-    """What it is wrong about: epoch, length, worker or generation."""
+    """If the instance is released, it has a timer."""
+    mistake: str = ""
+    """A wrong field: epoch, length, worker or generation."""
     then: str = ""
-    """complete, fail, cancel, pause, block, compensate, recur, forget (recur, and nothing is kept)."""
+    """complete, fail, cancel, pause, block, compensate, recur, forget (recur without an archive)."""
 
 
 @dataclass(frozen=True)
-class Tell:
-    """Something comes from outside."""
+class SendExternal:
+    """An event or a message from outside."""
 
     what: Event | Message
 
 
 @dataclass(frozen=True)
-class Steer:
-    """A request: cancel, pause, resume, terminate, retry."""
+class Control:
+    """A control request: cancel, pause, resume, terminate, retry."""
 
     who: str
     kind: str
@@ -121,7 +121,7 @@ class Steer:
 
 @dataclass(frozen=True)
 class Hold:
-    """A worker enlists, claims (everything, one, or what is blocked), releases or is swept; kinds are stranded."""
+    """A worker registers, claims (all, one, or blocked instances), releases or is swept; or kinds are marked unrunnable."""
 
     how: str
     worker: str = "w1"
@@ -129,219 +129,223 @@ class Hold:
 
 
 @dataclass(frozen=True)
-class Clean:
-    """prune, forget or trim what is older than so many steps."""
+class Prune:
+    """Delete what is older than so many steps: prune (instances), forget (messaging) or trim (generations)."""
 
     how: str
     age: int = 0
 
 
 @dataclass(frozen=True)
-class Handle:
-    """Events of a type start workflows of that name from now on, or no more."""
+class SetHandler:
+    """Events of a type start workflows of that name from now on, or no longer do."""
 
     type: str
     yes: bool = True
 
 
 @dataclass(frozen=True)
-class Together:
-    """Several writes in one batch that do not get into each other's way."""
+class Batch:
+    """Several independent writes in one batch."""
 
-    steps: tuple[Start, ...] | tuple[Go, ...] | tuple[Tell, ...]
-
-
-Step: TypeAlias = Start | Go | Tell | Steer | Hold | Clean | Handle | Together
+    steps: tuple[Start, ...] | tuple[Advance, ...] | tuple[SendExternal, ...]
 
 
-def tell(chance: Random) -> list[Step]:
-    """A story of chance: some instances, and what happens to them."""
-    owners = [chance.choice(("w1", "w1", "w2", None)) for _ in range(chance.randint(2, len(WHO)))]
-    jobs = chance.random() < 0.3
-    mode = "competing" if jobs else chance.choice(MODES)
-    bound = [_bound(chance, who, mode) for who in WHO[: len(owners)] if chance.random() < 0.8]
-    begun: list[Step] = [*map(Start, WHO, owners), *bound]
-    if jobs:
-        begun += [*(_at_work(go.who) for go in bound), Tell(Message("publish", "", CHANNELS[0]))]
-    step = _job if jobs else _step
-    return begun + [step(chance) for _ in range(chance.randint(15, 35))]
+Step: TypeAlias = Start | Advance | SendExternal | Control | Hold | Prune | SetHandler | Batch
 
 
-def _bound(chance: Random, who: str, mode: str) -> Go:
-    """It belongs to what the others belong to."""
-    effects = (Bond("join", GROUPS[0]),) if chance.random() < 0.3 else ()
-    return Go(who, effects, (Question("subscribe", CHANNELS[0], mode),))
+def random_steps(rng: Random) -> list[Step]:
+    """A random sequence: some new instances, and operations on them."""
+    owners = [rng.choice(("w1", "w1", "w2", None)) for _ in range(rng.randint(2, len(INSTANCES)))]
+    competing = rng.random() < 0.3
+    mode = "competing" if competing else rng.choice(MODES)
+    subscriptions = [_join_and_subscribe(rng, who, mode) for who in INSTANCES[: len(owners)] if rng.random() < 0.8]
+    begun: list[Step] = [*map(Start, INSTANCES, owners), *subscriptions]
+    if competing:
+        begun += [*(_receive(go.who) for go in subscriptions), SendExternal(Message("publish", "", CHANNELS[0]))]
+    step = _competing_step if competing else _step
+    return begun + [step(rng) for _ in range(rng.randint(15, 35))]
 
 
-def _step(chance: Random) -> Step:
-    makes = (_run, _waiting, _tell, _claim, _hold, _steer, _start, _together, _clean, _handle)
-    (make,) = chance.choices(makes, (30, 15, 22, 12, 4, 7, 4, 8, 3, 1))
-    return make(chance)
+def _join_and_subscribe(rng: Random, who: str, mode: str) -> Advance:
+    """The instance joins and subscribes as the others do."""
+    effects = (Membership("join", GROUPS[0]),) if rng.random() < 0.3 else ()
+    return Advance(who, effects, (Command("subscribe", CHANNELS[0], mode),))
 
 
-def _at_work(who: str) -> Go:
-    return Go(who, store_calls=(Wait(CHANNELS[0], message=True),), release=True)
+def _step(rng: Random) -> Step:
+    makes = (_transition, _waiting, _send_external, _claim, _hold, _control, _start, _batch, _prune, _set_handler)
+    (make,) = rng.choices(makes, (30, 15, 22, 12, 4, 7, 4, 8, 3, 1))
+    return make(rng)
 
 
-def _job(chance: Random) -> Step:
-    """All wait for the same messages, and some do not come for theirs."""
-    match chance.choices(range(5), (9, 2, 3, 2, 2))[0]:  # more who wait than messages, or nobody would wait
+def _receive(who: str) -> Advance:
+    return Advance(who, store_calls=(Wait(CHANNELS[0], message=True),), release=True)
+
+
+def _competing_step(rng: Random) -> Step:
+    """An operation among competing subscribers, some of which do not receive their messages."""
+    match rng.choices(range(5), (9, 2, 3, 2, 2))[0]:  # more waits than messages, otherwise no instance would wait
         case 0:
-            return _at_work(_who(chance))
+            return _receive(_instance(rng))
         case 1:
-            return Tell(Message("publish", "", CHANNELS[0]))
+            return SendExternal(Message("publish", "", CHANNELS[0]))
         case 2:
-            then = chance.choice(("complete", "fail", "pause", "block", "recur", ""))
-            return Go(_who(chance), unseen=True, withdraw=True, then=then)
+            then = rng.choice(("complete", "fail", "pause", "block", "recur", ""))
+            return Advance(_instance(rng), unseen=True, withdraw=True, then=then)
         case 3:
-            return Steer(_who(chance), chance.choice(("pause", "resume", "terminate")))
+            return Control(_instance(rng), rng.choice(("pause", "resume", "terminate")))
         case _:
-            return _step(chance)
+            return _step(rng)
 
 
-def _of(chance: Random, names: Sequence[str]) -> str:
-    """The first most of the time, so that they meet."""
-    return chance.choices(names, [8, 3, 1, 1][: len(names)])[0]
+def _mostly_first(rng: Random, names: Sequence[str]) -> str:
+    """One of the names, mostly the first, so that the operations meet."""
+    return rng.choices(names, [8, 3, 1, 1][: len(names)])[0]
 
 
-def _who(chance: Random) -> str:
-    return chance.choices(WHO, (5, 4, 2, 1))[0]
+def _instance(rng: Random) -> str:
+    return rng.choices(INSTANCES, (5, 4, 2, 1))[0]
 
 
-def _maybe(chance: Random, likely: float, *others: str) -> str:
-    return chance.choice(others) if chance.random() < likely else ""
+def _maybe(rng: Random, likely: float, *others: str) -> str:
+    return rng.choice(others) if rng.random() < likely else ""
 
 
-def _event(chance: Random) -> Event:
-    to = _who(chance) if chance.random() < 0.2 else None
-    return Event(_of(chance, TYPES), to, chance.choice((None, None, "s")), chance.random() < 0.1)
+def _event(rng: Random) -> Event:
+    to = _instance(rng) if rng.random() < 0.2 else None
+    return Event(_mostly_first(rng, TYPES), to, rng.choice((None, None, "s")), rng.random() < 0.1)
 
 
-def _message(chance: Random) -> Message:
-    channel = _of(chance, CHANNELS)
-    match chance.randrange(5):
+def _message(rng: Random) -> Message:
+    channel = _mostly_first(rng, CHANNELS)
+    match rng.randrange(5):
         case 0:
-            return Message("send", _who(chance), channel)
+            return Message("send", _instance(rng), channel)
         case 1:
-            return Message("group", _of(chance, GROUPS), channel)
+            return Message("group", _mostly_first(rng, GROUPS), channel)
         case _:
             return Message("publish", "", channel)
 
 
-def _wait(chance: Random) -> Wait:
-    due = chance.choice((None, None, None, 0, 5, 25))
-    if chance.random() < 0.5:
-        return Wait(_of(chance, CHANNELS), True, None, False, due)
-    return Wait(_of(chance, TYPES), False, chance.choice((None, None, "s")), chance.random() < 0.3, due)
+def _wait(rng: Random) -> Wait:
+    due = rng.choice((None, None, None, 0, 5, 25))
+    if rng.random() < 0.5:
+        return Wait(_mostly_first(rng, CHANNELS), True, None, False, due)
+    return Wait(_mostly_first(rng, TYPES), False, rng.choice((None, None, "s")), rng.random() < 0.3, due)
 
 
-def _question(chance: Random) -> Question:
-    match chance.randrange(6):
+def _command(rng: Random) -> Command:
+    match rng.randrange(6):
         case 0:
-            return Question("leave", _of(chance, GROUPS))
+            return Command("leave", _mostly_first(rng, GROUPS))
         case 1:
-            return Question("members", _of(chance, GROUPS))
+            return Command("members", _mostly_first(rng, GROUPS))
         case 2:
-            return Question("send", _who(chance))
+            return Command("send", _instance(rng))
         case _:
-            return Question("subscribe", _of(chance, CHANNELS), chance.choices(MODES, (2, 4, 1))[0])
+            return Command("subscribe", _mostly_first(rng, CHANNELS), rng.choices(MODES, (2, 4, 1))[0])
 
 
-def _effects(chance: Random) -> tuple[Effect, ...]:
-    """Not events and messages together: which of them came first, nobody says."""
-    say = chance.choice((_event, _message))
+def _effects(rng: Random) -> tuple[Effect, ...]:
+    """Effects with events or with messages, not both, because their order is not specified."""
+    make = rng.choice((_event, _message))
     effects: list[Effect] = []
-    for _ in range(chance.choice((0, 0, 1, 2))):
-        bond = Bond("join", _of(chance, GROUPS)) if chance.random() < 0.6 else Bond("unsubscribe", _of(chance, CHANNELS))
-        effects.append(say(chance) if chance.random() < 0.6 else bond)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        membership = (
+            Membership("join", _mostly_first(rng, GROUPS))
+            if rng.random() < 0.6
+            else Membership("unsubscribe", _mostly_first(rng, CHANNELS))
+        )
+        effects.append(make(rng) if rng.random() < 0.6 else membership)
     return tuple(effects)
 
 
-def _asks(chance: Random) -> tuple[Ask, ...]:
-    make = chance.choice((_wait, _wait, _question))
-    return tuple(make(chance) for _ in range(chance.choice((0, 1, 1, 2))))
+def _store_calls(rng: Random) -> tuple[Call, ...]:
+    make = rng.choice((_wait, _wait, _command))
+    return tuple(make(rng) for _ in range(rng.choice((0, 1, 1, 2))))
 
 
-def _run(chance: Random) -> Go:
-    effects, store_calls = _effects(chance), _asks(chance)
+def _transition(rng: Random) -> Advance:
+    effects, store_calls = _effects(rng), _store_calls(rng)
     if any(isinstance(effect, Event) for effect in effects):
-        store_calls = tuple(ask for ask in store_calls if isinstance(ask, Wait) or ask.how != "send")
-    return Go(
-        _who(chance),
+        store_calls = tuple(call for call in store_calls if isinstance(call, Wait) or call.how != "send")
+    return Advance(
+        _instance(rng),
         effects,
         store_calls,
-        chance.choice((0, 0, 1, 2)),
-        chance.random() < 0.5,
-        chance.random() < 0.3,
-        chance.random() < 0.3,
-        chance.random() < 0.2,
-        _maybe(chance, 0.2, "open", "failed", "closed"),
-        chance.random() < 0.3,
-        _maybe(chance, 0.06, "epoch", "length", "worker", "generation"),
-        _maybe(chance, 0.15, "complete", "fail", "cancel", "pause", "block", "compensate", "recur", "forget"),
+        rng.choice((0, 0, 1, 2)),
+        rng.random() < 0.5,
+        rng.random() < 0.3,
+        rng.random() < 0.3,
+        rng.random() < 0.2,
+        _maybe(rng, 0.2, "open", "failed", "closed"),
+        rng.random() < 0.3,
+        _maybe(rng, 0.06, "epoch", "length", "worker", "generation"),
+        _maybe(rng, 0.15, "complete", "fail", "cancel", "pause", "block", "compensate", "recur", "forget"),
     )
 
 
-def _waiting(chance: Random) -> Go:
-    return Go(_who(chance), store_calls=(_wait(chance),), release=True, unseen=chance.random() < 0.2)
+def _waiting(rng: Random) -> Advance:
+    return Advance(_instance(rng), store_calls=(_wait(rng),), release=True, unseen=rng.random() < 0.2)
 
 
-def _tell(chance: Random) -> Tell:
-    return Tell(chance.choice((_event, _message))(chance))
+def _send_external(rng: Random) -> SendExternal:
+    return SendExternal(rng.choice((_event, _message))(rng))
 
 
-def _claim(chance: Random) -> Hold:
-    how = "claim blocked" if chance.random() < 0.2 else "claim"
-    return Hold(how, chance.choice(WORKERS), _who(chance) if chance.random() < 0.3 else None)
+def _claim(rng: Random) -> Hold:
+    how = "claim blocked" if rng.random() < 0.2 else "claim"
+    return Hold(how, rng.choice(WORKERS), _instance(rng) if rng.random() < 0.3 else None)
 
 
-def _hold(chance: Random) -> Hold:
-    return Hold(chance.choice(("enlist", "enlist", "release", "sweep", "strand")), chance.choice(WORKERS))
+def _hold(rng: Random) -> Hold:
+    return Hold(rng.choice(("enlist", "enlist", "release", "sweep", "mark unrunnable")), rng.choice(WORKERS))
 
 
-def _steer(chance: Random) -> Steer:
-    return Steer(_who(chance), chance.choice(("cancel", "pause", "resume", "resume", "terminate", "retry", "retry")))
+def _control(rng: Random) -> Control:
+    return Control(_instance(rng), rng.choice(("cancel", "pause", "resume", "resume", "terminate", "retry", "retry")))
 
 
-def _start(chance: Random) -> Start:
-    owner = chance.choice(("w1", "w2", None))
-    return Start(_who(chance), owner, chance.random() < 0.1, chance.random() < 0.1)
+def _start(rng: Random) -> Start:
+    owner = rng.choice(("w1", "w2", None))
+    return Start(_instance(rng), owner, rng.random() < 0.1, rng.random() < 0.1)
 
 
-def _clean(chance: Random) -> Clean:
-    return Clean(chance.choice(("prune", "forget", "trim")), chance.randint(0, 8))
+def _prune(rng: Random) -> Prune:
+    return Prune(rng.choice(("prune", "forget", "trim")), rng.randint(0, 8))
 
 
-def _handle(chance: Random) -> Handle:
-    return Handle(_of(chance, TYPES), chance.random() < 0.7)
+def _set_handler(rng: Random) -> SetHandler:
+    return SetHandler(_mostly_first(rng, TYPES), rng.random() < 0.7)
 
 
-def _together(chance: Random) -> Together:
-    who = chance.sample(WHO, chance.randint(2, len(WHO)))
-    match chance.randrange(4):
+def _batch(rng: Random) -> Batch:
+    who = rng.sample(INSTANCES, rng.randint(2, len(INSTANCES)))
+    match rng.randrange(4):
         case 0:
-            return Together(tuple(replace(_start(chance), who=one) for one in who))
+            return Batch(tuple(replace(_start(rng), who=one) for one in who))
         case 1:
-            return Together(tuple(Tell(_event(chance)) for _ in who))
+            return Batch(tuple(SendExternal(_event(rng)) for _ in who))
         case 2:
-            wait = Wait(_of(chance, TYPES), False, chance.choice((None, "s")), False, chance.choice((None, None, 0, 25)))
-            return Together(tuple(Go(one, store_calls=(wait,), release=True, unseen=chance.random() < 0.2) for one in who))
+            wait = Wait(_mostly_first(rng, TYPES), False, rng.choice((None, "s")), False, rng.choice((None, None, 0, 25)))
+            return Batch(tuple(Advance(one, store_calls=(wait,), release=True, unseen=rng.random() < 0.2) for one in who))
         case _:
-            return Together(tuple(_plain(chance, one) for one in who))
+            return Batch(tuple(_independent(rng, one) for one in who))
 
 
-def _plain(chance: Random, who: str) -> Go:
-    """What concerns nobody else."""
-    entries, release, timer = chance.randint(0, 2), chance.random() < 0.4, chance.random() < 0.4
-    return Go(who, entries=entries, release=release, timer=timer, consume=chance.random() < 0.3)
+def _independent(rng: Random, who: str) -> Advance:
+    """A transition that does not affect other instances."""
+    entries, release, timer = rng.randint(0, 2), rng.random() < 0.4, rng.random() < 0.4
+    return Advance(who, entries=entries, release=release, timer=timer, consume=rng.random() < 0.3)
 
 
-# --- a shorter story that ends the same
+# --- reduction
 
 
-def shortened(story: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
-    """Leave out what is not needed for it to fail."""
-    best, size = list(story), len(story) // 2
+def reduce(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
+    """Leave out all steps that the failure does not need."""
+    best, size = list(steps), len(steps) // 2
     while size:
         place = 0
         while place < len(best):
@@ -352,17 +356,17 @@ def shortened(story: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) ->
                 place += size
         size //= 2
     for place, step in enumerate(best):
-        for plainer in _plainer(step):
-            changed = [*best[:place], plainer, *best[place + 1 :]]
+        for simpler in _simpler(step):
+            changed = [*best[:place], simpler, *best[place + 1 :]]
             if fails(changed):
                 best = changed
     return best
 
 
-def _plainer(step: Step) -> Iterator[Step]:
-    """The same step without one thing after another."""
-    if isinstance(step, Go):
-        usual: dict[str, Any] = {"effects": (), "store_calls": (), "entries": 0, "attempt": "", "then": "", "slip": ""}
+def _simpler(step: Step) -> Iterator[Step]:
+    """The same step with one property less each time."""
+    if isinstance(step, Advance):
+        usual: dict[str, Any] = {"effects": (), "store_calls": (), "entries": 0, "attempt": "", "then": "", "mistake": ""}
         flags = dict.fromkeys(("release", "unseen", "consume", "withdraw", "timer"), False)
         for name, value in {**usual, **flags}.items():
             if getattr(step, name) != value:

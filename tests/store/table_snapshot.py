@@ -1,4 +1,4 @@
-"""What is in a database's tables, in a form in which two databases can be compared."""
+"""The contents of a database's tables, in a form in which two databases can be compared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from tests import databases
 
-# A blob is marked with a star, a number that counts rows in the order of their insertion with a plus. When an instance was
-# last written is left out: where a step is but an entry of its history, its row does not know.
+# A star marks a blob, a plus a number that counts rows in the order of insertion. The time of an instance's last write is
+# left out, because some dialects add entries without writing the instance's row.
 _TABLES = {
     "instances": "id workflow version status generation round epoch owner wake_at inbox_version inbox_version_seen "
     "cancel_requested_at deadline_at retrying_since blocked_by fingerprint created_at started_at ended_at code python "
@@ -24,7 +24,7 @@ _TABLES = {
     "journal": "instance_id id+ at kind detail worker epoch",
     "workers": "id label service hostname pid python workflows started_at heartbeat_at",
     "events": "seq+ source id type subject target consumed accepted_at body*",
-    "consumed_events": "instance_id seq",  # and the wish, which some keep as a digest
+    "consumed_events": "instance_id seq",  # without the selector, which some dialects store as a digest
     "handlers": "workflow version saved_at",
     "subscriptions": "channel instance_id mode since",
     "messages": "seq+ channel pooled created_at body*",
@@ -38,7 +38,7 @@ Tables = dict[str, list[Row]]
 
 
 def read_tables(address: str) -> Tables:
-    """Every row of every table, all values as text, in the order of their insertion where that counts."""
+    """Every row of every table, with all values as texts, in the order of insertion where it matters."""
     tables: Tables = {name: [] for name in _TABLES}
     columns = {name: [column.rstrip("*+") for column in listed.split()] for name, listed in _TABLES.items()}
     for table, *values in databases.execute(address, _query(address)):
@@ -49,12 +49,12 @@ def read_tables(address: str) -> Tables:
     return tables
 
 
-def compared(tables: Tables, *, signals: bool) -> dict[str, list[tuple[str | None, ...]]]:
-    """The same with places instead of numbers that may have gaps; how often somebody was called may be left out."""
+def compared(tables: Tables, *, inbox_versions: bool) -> dict[str, list[tuple[str | None, ...]]]:
+    """The tables with positions instead of sequence numbers, which may have gaps; inbox versions can be left out."""
     events, messages = _places(tables["events"]), _places(tables["messages"])
     for row in tables["instances"]:
         row["created_at_event_seq"] = str(sum(int(seq) <= int(row["created_at_event_seq"] or 0) for seq in events))
-        if not signals:
+        if not inbox_versions:
             row["inbox_version"], row["inbox_version_seen"] = str(row["inbox_version"] != row["inbox_version_seen"]), None
     for row in tables["waits"]:
         if row["matched_seq"] is not None:
@@ -68,7 +68,7 @@ def compared(tables: Tables, *, signals: bool) -> dict[str, list[tuple[str | Non
     for name, listed in _TABLES.items():
         for place, row in enumerate(tables[name]):
             row.update({column.rstrip("+"): f"{place:06}" for column in listed.split() if column.endswith("+")})
-    for name in ("inbox", "journal"):  # their order counts for each instance
+    for name in ("inbox", "journal"):  # their order matters within an instance
         tables[name].sort(key=lambda row: (row["instance_id"] or "", row["id"] or ""))
         for row in tables[name]:
             row["id"] = None
@@ -95,8 +95,8 @@ def _query(address: str) -> str:
     return " UNION ALL ".join(parts)
 
 
-Spell = Callable[[str], str]
-_DIALECTS: dict[str, tuple[Spell, Spell, Spell]] = {
+Dialect = Callable[[str], str]
+_DIALECTS: dict[str, tuple[Dialect, Dialect, Dialect]] = {
     "sqlite": ("CAST({} AS TEXT)".format, "CASE WHEN {0} IS NOT NULL THEN lower(hex({0})) END".format, '"{}"'.format),
     "postgresql": ("{}::text".format, "encode({}, 'hex')".format, '"{}"'.format),
     "mysql": ("CAST({} AS BINARY)".format, "lower(hex({}))".format, "`{}`".format),

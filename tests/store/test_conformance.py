@@ -1,3 +1,3 @@
-"""SQLite does what every store does."""
+"""The conformance suite on every database."""
 
 from tests.store.conformance import *  # noqa: F403

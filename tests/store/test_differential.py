@@ -1,6 +1,6 @@
-"""The databases do the same, and what they should: stories of chance are played on all of them at once.
+"""All databases answer alike and as specified: random operations run on all of them at once.
 
-After each step their answers and tables are compared with each other, and with a model of a few dictionaries; at the end all
+After each step, answers and tables are compared with each other and with a model of a few dictionaries; at the end, all
 that can be read. `ROMANCY_EXAMPLES=2000` is a longer search.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests import databases
 from tests.property.hypothesis_settings import examples
-from tests.store.differential import Place, Player
-from tests.store.store_operations import Step, shortened, tell
+from tests.store.differential import DifferentialRun, StoreUnderTest
+from tests.store.store_operations import Step, random_steps, reduce
 
 from romancy.clock import SystemClock
 from romancy.model.transition import Transition, WriteResult
@@ -25,13 +25,13 @@ from romancy.store.sql import apply, channels, events, ownership, requests, tran
 from romancy.store.sql.transitions import apply_transition
 from romancy.store.sql.unit_of_work import UnitOfWork
 
-Play = Callable[[Sequence[Step], int], None]
+RunSteps = Callable[[Sequence[Step], int], None]
 Plant = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    """Plays a story on an empty database of each kind."""
+def run_steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunSteps]:
+    """Runs a sequence of steps on an empty database of each kind."""
     folder: Path = tmp_path_factory.mktemp("stories")
     kinds = {name: databases.KINDS[name] for name in databases.names()}
     for name, why_not in [(name, kind.missing()) for name, kind in kinds.items()]:
@@ -41,55 +41,55 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     if len(kinds) < 2:
         pytest.skip("there is only one kind of database to compare")
     with asyncio.Runner() as runner:
-        places = [_open(runner, name, kind.lend(folder)) for name, kind in kinds.items()]
+        targets = [_open(runner, name, kind.lend(folder)) for name, kind in kinds.items()]
 
-        def played(story: Sequence[Step], look_every: int) -> None:
-            for place in places:
-                kinds[place.name].empty(place.address)
-            runner.run(Player(places).play(story, look_every))
+        def run_on_all(steps: Sequence[Step], compare_every: int) -> None:
+            for target in targets:
+                kinds[target.name].empty(target.address)
+            runner.run(DifferentialRun(targets).run(steps, compare_every))
 
-        yield played
-        for place in places:
-            runner.run(place.store.close())
-    for place in places:
-        kinds[place.name].take_back(place.address)
+        yield run_on_all
+        for target in targets:
+            runner.run(target.store.close())
+    for target in targets:
+        kinds[target.name].take_back(target.address)
 
 
-def _open(runner: asyncio.Runner, name: str, address: str) -> Place:
+def _open(runner: asyncio.Runner, name: str, address: str) -> StoreUnderTest:
     store = open_store(address, clock=SystemClock(), threads="inline", server=ServerOptions(listen_notify=False))
     runner.run(store.open())
-    return Place(name, address, store)
+    return StoreUnderTest(name, address, store)
 
 
-def test_every_database_does_the_same_and_what_it_should(play: Play) -> None:
-    fault = _first_fault(play, examples(100))
+def test_every_database_does_the_same_and_what_it_should(run_steps: RunSteps) -> None:
+    fault = _first_fault(run_steps, examples(100))
     if fault is not None:
-        story = shortened(fault, lambda steps: _fault(play, steps) is not None)
-        lines = "\n".join(f"    {step}" for step in story)
-        pytest.fail(f"the story\n{lines}\nends with {_fault(play, story)}")
+        steps = reduce(fault, lambda steps: _fault(run_steps, steps) is not None)
+        lines = "\n".join(f"    {step}" for step in steps)
+        pytest.fail(f"the steps\n{lines}\nfail with {_fault(run_steps, steps)}")
 
 
-def _first_fault(play: Play, most: int) -> list[Step] | None:
-    """The first story that does not end well. Its steps are looked at one by one only then, since that takes its time."""
+def _first_fault(run_steps: RunSteps, most: int) -> list[Step] | None:
+    """The first failing sequence. Its tables are compared after every step only then, because that is slow."""
     for _ in range(most):
-        story = tell(random.Random(random.random()))
-        if _fault(play, story, look_every=8) is not None:
-            return story
+        steps = random_steps(random.Random(random.random()))
+        if _fault(run_steps, steps, compare_every=8) is not None:
+            return steps
     return None
 
 
-def _fault(play: Play, story: Sequence[Step], *, look_every: int = 1) -> str | None:
+def _fault(run_steps: RunSteps, steps: Sequence[Step], *, compare_every: int = 1) -> str | None:
     try:
-        play(story, look_every)
+        run_steps(steps, compare_every)
     except AssertionError as error:
         return str(error)
     return None
 
 
-# --- it finds what it is there for: in what all databases do, and in what one of them does
+# --- planted faults, in all databases or in one
 
 
-def _plant_no_call_that_is_passed_on(monkeypatch: Plant) -> None:
+def _plant_no_replacement_is_woken(monkeypatch: Plant) -> None:
     for module in (channels, requests, transitions, ownership):
         monkeypatch.setattr(module, "wake_replacements", lambda cursor, ids, now: [])
 
@@ -98,12 +98,12 @@ def _plant_events_that_are_not_noted_as_consumed(monkeypatch: Plant) -> None:
     monkeypatch.setattr(events, "take", lambda cursor, instance_id, wanted, seq: None)
 
 
-def _plant_a_careless_release(monkeypatch: Plant) -> None:
-    def careless(ledger: UnitOfWork, write: Transition) -> WriteResult:
-        state = ledger.states.get(write.instance_id)
-        return apply_transition(ledger, write if state is None else write._replace(inbox_seen=state.inbox_version))
+def _plant_a_release_that_ignores_new_items(monkeypatch: Plant) -> None:
+    def release_without_reading(unit: UnitOfWork, write: Transition) -> WriteResult:
+        state = unit.states.get(write.instance_id)
+        return apply_transition(unit, write if state is None else write._replace(inbox_seen=state.inbox_version))
 
-    monkeypatch.setattr(apply, "apply_transition", careless)
+    monkeypatch.setattr(apply, "apply_transition", release_without_reading)
 
 
 def _plant_unread_messages_that_stay(monkeypatch: Plant) -> None:
@@ -113,7 +113,7 @@ def _plant_unread_messages_that_stay(monkeypatch: Plant) -> None:
     )
 
 
-def _plant_nobody_in_line(monkeypatch: Plant) -> None:
+def _plant_no_next_waiter(monkeypatch: Plant) -> None:
     rows = PostgresCursor.rows
     monkeypatch.setattr(
         PostgresCursor, "rows", lambda self, name, values=(): [] if name == "next_waiter" else rows(self, name, values)
@@ -123,13 +123,13 @@ def _plant_nobody_in_line(monkeypatch: Plant) -> None:
 @pytest.mark.parametrize(
     "plant",
     [
-        _plant_no_call_that_is_passed_on,
+        _plant_no_replacement_is_woken,
         _plant_events_that_are_not_noted_as_consumed,
-        _plant_a_careless_release,
+        _plant_a_release_that_ignores_new_items,
         _plant_unread_messages_that_stay,
-        _plant_nobody_in_line,
+        _plant_no_next_waiter,
     ],
 )
-def test_a_planted_fault_is_found(play: Play, plant: Callable[[Plant], None], monkeypatch: Plant) -> None:
+def test_a_planted_fault_is_found(run_steps: RunSteps, plant: Callable[[Plant], None], monkeypatch: Plant) -> None:
     plant(monkeypatch)
-    assert _first_fault(play, 300) is not None
+    assert _first_fault(run_steps, 300) is not None

@@ -1,4 +1,4 @@
-"""Opened and closed, once too often."""
+"""Stores that are opened and closed repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried out at the start: which servers, and what in between, are refused."""
+"""The probe at startup: unsuitable servers and poolers are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIRECT = ServerOptions(listen_notify=False)
 
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run a statement beside the store."""
+    """Run a statement on a connection of its own."""
     return await asyncio.to_thread(databases.execute, address, statement)
 
 
@@ -48,37 +48,37 @@ async def address(kind: str) -> str:
 
 
 async def open_and_close(address: str) -> None:
-    """A start."""
+    """Open a store and close it."""
     store = open_store(address, clock=SystemClock(), server=DIRECT)
     await store.open()
     await store.close()
 
 
-# --- servers that are none, played
+# --- simulated servers
 
 
 class LockedError(Exception):
-    """Somebody else has the lock."""
+    """Another connection holds the lock."""
 
 
 @dataclass
-class World:
-    """What a server, or several, keep; and how it differs from what is relied upon."""
+class SimulatedServer:
+    """The state of a simulated server, or of several, and its deviations from what the store relies on."""
 
-    flaws: frozenset[str]
+    deviations: frozenset[str]
     committed: list[str] = field(default_factory=list)
     holder: object = None
     freed: asyncio.Event = field(default_factory=asyncio.Event)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    there: bool = True
-    put_back: int = 0
+    has_lock_row: bool = True
+    restored: int = 0
 
 
-class Connected:
-    """A connection to it."""
+class SimulatedConnection:
+    """A connection to the simulated server."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
+    def __init__(self, server: SimulatedServer, name: str) -> None:
+        self.server = server
         self.name = name
         self.in_transaction = False
         self.token = ""
@@ -86,95 +86,95 @@ class Connected:
         self.numbers = itertools.count(1 if name == "one" else 30001)
 
     def visible(self) -> Sequence[str]:
-        """What it sees of what was committed."""
-        return self.world.committed if self.snapshot is None else self.snapshot
+        """The commit tokens that the connection sees."""
+        return self.server.committed if self.snapshot is None else self.snapshot
 
 
-class Played:
-    """What the probe has of a dialect, on such a server."""
+class SimulatedDialect:
+    """The methods of a dialect that the probe calls, on a simulated server."""
 
     label = "mysql://played/db"
 
-    def cursor(self, connection: Connected) -> Any:
-        """Statements."""
-        return PlayedCursor(connection)
+    def cursor(self, connection: SimulatedConnection) -> Any:
+        """A cursor on the connection."""
+        return SimulatedCursor(connection)
 
-    async def begin(self, connection: Connected, token: str, *, serialized: bool) -> bool | None:
-        """Begin."""
-        world = connection.world
+    async def begin(self, connection: SimulatedConnection, token: str, *, serialized: bool) -> bool | None:
+        """Begin a transaction."""
+        server = connection.server
         connection.in_transaction, connection.token = True, token
-        if "snapshot" in world.flaws:
-            connection.snapshot = list(world.committed)
+        if "snapshot" in server.deviations:
+            connection.snapshot = list(server.committed)
         if serialized:
-            world.holder = connection
-            world.freed.clear()
-            return False if world.there else None
+            server.holder = connection
+            server.freed.clear()
+            return False if server.has_lock_row else None
         return False
 
-    async def commit_transaction(self, connection: Connected) -> None:
-        """Commit."""
-        if "stale" not in connection.world.flaws or connection.name == "other":
-            connection.world.committed.append(connection.token)
+    async def commit_transaction(self, connection: SimulatedConnection) -> None:
+        """Commit the transaction."""
+        if "stale" not in connection.server.deviations or connection.name == "other":
+            connection.server.committed.append(connection.token)
         await self.rollback(connection)
 
-    async def rollback(self, connection: Connected) -> None:
-        """Roll back."""
+    async def rollback(self, connection: SimulatedConnection) -> None:
+        """Roll back the transaction."""
         connection.in_transaction, connection.snapshot = False, None
-        if connection.world.holder is connection:
-            connection.world.holder = None
-            connection.world.freed.set()
+        if connection.server.holder is connection:
+            connection.server.holder = None
+            connection.server.freed.set()
 
     def may_only_read(self, error: BaseException) -> bool:
-        """It may write."""
+        """The simulated server is never read-only."""
         return False
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Somebody has the lock."""
+        """Whether another connection has the lock."""
         return isinstance(error, LockedError)
 
 
-class PlayedCursor:
-    """Named statements on it, in work that the bridge does."""
+class SimulatedCursor:
+    """The named statements of the probe, run through the greenlet bridge."""
 
     codec = NO_CODEC
     has_bulk_statements = True
 
-    def __init__(self, connection: Connected) -> None:
+    def __init__(self, connection: SimulatedConnection) -> None:
         self._connection = connection
-        self._world = connection.world
+        self._server = connection.server
 
     def rows(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
-        """What a statement answers."""
+        """The rows that a statement returns."""
         return list(getattr(self, f"_{name}")(*values))
 
     def first(self, name: str, values: Sequence[Any] = ()) -> Any:
-        """The first row."""
+        """The first row, if any."""
         found = self.rows(name, values)
         return found[0] if found else None
 
     def run(self, name: str, values: Sequence[Any] = ()) -> int:
-        """Change something."""
-        self._world.put_back += name == "restore_messaging_lock"
-        self._world.there = "hidden" not in self._world.flaws
+        """Run a statement that writes."""
+        self._server.restored += name == "restore_messaging_lock"
+        self._server.has_lock_row = "hidden" not in self._server.deviations
         return 1
 
     def insert(self, name: str, values: Sequence[Any] = ()) -> int:
-        """The next number."""
-        return next(self._connection.numbers if "batches" in self._world.flaws else self._world.numbers)
+        """The next sequence number."""
+        return next(self._connection.numbers if "batches" in self._server.deviations else self._server.numbers)
 
     def _probe_server(self) -> list[Any]:
         wait(asyncio.sleep(0))
-        splits = "splits" in self._world.flaws and not self._connection.in_transaction
-        another = "several" in self._world.flaws and self._connection.name == "other"
+        splits = "splits" in self._server.deviations and not self._connection.in_transaction
+        another = "several" in self._server.deviations and self._connection.name == "other"
         return [("standby" if splits else "node b" if another else "node a",)]
 
     def _probe_nowait(self) -> list[Any]:
-        if "nowait" in self._world.flaws:
+        if "nowait" in self._server.deviations:
             return [(1,)]
         raise LockedError
 
     def _probe_skip(self) -> list[Any]:
-        return [(1,)] if "skip" in self._world.flaws else []
+        return [(1,)] if "skip" in self._server.deviations else []
 
     def _probe_seen(self, token: str) -> list[Any]:
         return [(1,)] if token in self._connection.visible() else []
@@ -183,28 +183,30 @@ class PlayedCursor:
         return []
 
     def _lock_messaging(self) -> list[Any]:
-        if not self._world.there:
+        if not self._server.has_lock_row:
             return []
-        if self._world.holder is not self._connection and "wait" not in self._world.flaws:
-            wait(self._world.freed.wait())
+        if self._server.holder is not self._connection and "wait" not in self._server.deviations:
+            wait(self._server.freed.wait())
         return [(1,)]
 
 
-async def probe(*flaws: str, there: bool = True) -> World:
-    """Look at such a server."""
-    world = World(frozenset(flaws), there=there)
+async def probe(*deviations: str, has_lock_row: bool = True) -> SimulatedServer:
+    """Probe a simulated server with these deviations."""
+    server = SimulatedServer(frozenset(deviations), has_lock_row=has_lock_row)
     tokens = (f"token-{number}" for number in itertools.count())
-    await Probe(Played(), Connected(world, "one"), Connected(world, "other"), lambda: next(tokens)).verify_server()
-    return world
+    await Probe(
+        SimulatedDialect(), SimulatedConnection(server, "one"), SimulatedConnection(server, "other"), lambda: next(tokens)
+    ).verify_server()
+    return server
 
 
 async def test_a_server_that_keeps_to_it_is_not_refused() -> None:
-    assert (await probe()).put_back == 0
-    assert (await probe(there=False)).put_back == 1
+    assert (await probe()).restored == 0
+    assert (await probe(has_lock_row=False)).restored == 1
 
 
 @pytest.mark.parametrize(
-    ("flaw", "seen"),
+    ("deviation", "seen"),
     [
         ("skip", "SKIP LOCKED"),  # TiDB
         ("nowait", "NOWAIT"),  # Aurora DSQL, Galera nodes
@@ -213,22 +215,22 @@ async def test_a_server_that_keeps_to_it_is_not_refused() -> None:
         ("splits", "several servers"),  # Pgpool-II, pgcat
         ("several", "several servers"),
         ("stale", "was not seen by another|did not see"),  # a replica
-        ("batches", "do not rise"),  # TiDB, Yugabyte: each server takes some in advance
+        ("batches", "do not rise"),  # TiDB, Yugabyte: each server reserves a range
     ],
 )
-async def test_one_that_does_not_is_refused_and_what_was_seen_is_said(flaw: str, seen: str) -> None:
+async def test_one_that_does_not_is_refused_and_what_was_seen_is_said(deviation: str, seen: str) -> None:
     with pytest.raises(StoreError, match=seen) as caught:
-        await probe(flaw)
+        await probe(deviation)
     assert "cannot be used" in str(caught.value)
     assert not caught.value.retryable
 
 
 async def test_a_row_that_is_put_back_and_still_not_seen() -> None:
     with pytest.raises(StoreError, match="cannot be seen, though it is there"):
-        await probe("hidden", there=False)
+        await probe("hidden", has_lock_row=False)
 
 
-# --- real ones
+# --- real servers
 
 
 @pytest.mark.parametrize("how", ["DELETE FROM romancy_messaging_lock", "TRUNCATE romancy_messaging_lock"])
@@ -251,7 +253,7 @@ BEGIN_ANEW = {
 async def test_numbers_that_began_anew_go_on_behind_those_that_were_given(
     address: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in a copy without sequences. An event whose number is too small would be accepted, and never heard."""
+    """As in a copy without sequences: an event with a number that is too small would be accepted and never matched."""
     store = open_store(address, clock=SystemClock(), server=DIRECT)
     await store.open()
     await write(store, *[builders.accept(builders.event(f"e-{number}", "old")) for number in range(5)])
@@ -280,12 +282,12 @@ async def test_starting_leaves_nothing_behind(address: str) -> None:
         assert await execute(address, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-# --- several servers, and what in between sends to several
+# --- several servers, and balancers between them
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[list[servers.Postgres]]:
-    """Two servers, one of which follows the other."""
+    """A server and its standby."""
     primary = servers.Postgres()
     standby = servers.Standby(primary)
     yield [primary, standby]
@@ -299,29 +301,29 @@ def address_of(*several: servers.Postgres) -> str:
 
 
 class Balancer:
-    """Sends each connection to the next server, or where it is told to."""
+    """Sends each connection to the next server; a test can change the servers."""
 
     def __init__(self, *ports: int) -> None:
         self.ports = list(ports)
         self.next = itertools.count()
-        self.lines: list[asyncio.StreamWriter] = []
+        self.writers: list[asyncio.StreamWriter] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A connection."""
+        """Serve one connection."""
         port = self.ports[next(self.next) % len(self.ports)]
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", port)
-        self.lines += [writer, server_writer]
+        self.writers += [writer, server_writer]
         await asyncio.gather(pump(reader, server_writer), pump(server_reader, writer))
 
     def hang_up(self) -> None:
         """Cut all connections."""
-        for line in self.lines:
+        for line in self.writers:
             line.transport.abort()
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One way of a connection."""
+    """Copy one direction of a connection."""
     with suppress(ConnectionError):
         while data := await reader.read(1 << 16):
             writer.write(data)
@@ -353,10 +355,10 @@ async def test_a_load_balancer_in_front_of_a_primary_and_its_standby(two: list[s
 async def test_two_servers_of_one_address_that_take_writes(
     two: list[servers.Postgres], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An old primary has come back. A new process would go to whichever stands first."""
+    """An old primary has come back: a new process would connect to the first of the two."""
     monkeypatch.setattr(pool, "_FIND_WRITERS_TIMEOUT", 60.0)
     primary, standby = two
-    await open_and_close(address_of(*two))  # of which one takes writes
+    await open_and_close(address_of(*two))  # only one of the two takes writes
     old = await asyncio.to_thread(servers.Postgres)
     try:
         with pytest.raises(StoreError, match=f"127.0.0.1:{old.port} .*both take writes") as caught:
@@ -370,7 +372,7 @@ async def test_two_servers_of_one_address_that_take_writes(
 async def test_another_server_than_before_is_looked_at_before_anything_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A name that leads elsewhere now: a copy whose numbers begin anew, and without a row to take turns with."""
+    """The name leads to another server now: a copy whose sequences begin anew, and without the row of the messaging lock."""
     first, second = [await asyncio.to_thread(servers.Postgres) for _ in range(2)]
     try:
         await open_and_close(second.address)
@@ -420,7 +422,7 @@ async def test_what_is_acknowledged_is_on_the_disk_whatever_was_set_for_the_role
     asked = "SELECT current_setting('synchronous_commit'), current_setting('idle_session_timeout')"
     async with some.acquire() as connection:
         assert [tuple(row) for row in await connection.fetch(asked)] == [(kept, "0")]
-    other = await some.connect()  # of a heartbeat, or of ctx.session
+    other = await some.connect()  # as a heartbeat or a session of an activity does
     assert [tuple(row) for row in await other.fetch(asked)] == [(kept, "0")]
     await other.close()
     await some.close()

@@ -1,4 +1,4 @@
-"""The row that transactions take turns with is gone while stores are open: nobody goes on as if it were their turn."""
+"""The row of the messaging lock is deleted while stores are open: no write proceeds without the lock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def address(kind: str) -> str:
-    """A database of its own: the others of the suite keep their row."""
+    """A database of its own, because the tests delete the row."""
     make = servers.new_postgres_database if kind == "postgres" else mariadb.new_database
     return await asyncio.to_thread(make)
 
@@ -53,13 +53,13 @@ async def store(address: str) -> AsyncIterator[Store]:
 
 
 async def execute(address: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run a statement beside the store."""
+    """Run a statement on a connection of its own."""
     return await asyncio.to_thread(databases.execute, address, statement)
 
 
 @asynccontextmanager
 async def open_transaction(address: str) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
-    """Runs statements in a transaction of a test's own."""
+    """A function that runs statements in an open transaction."""
     if address.startswith("postgres"):
         connection = await asyncpg.connect(address)
         await connection.execute("BEGIN")
@@ -72,8 +72,8 @@ async def open_transaction(address: str) -> AsyncIterator[Callable[[str], Awaita
         await link.close()
 
 
-async def turns(address: str) -> list[tuple[Any, ...]]:
-    """The row, if it is there."""
+async def lock_rows(address: str) -> list[tuple[Any, ...]]:
+    """The row of the messaging lock, if it exists."""
     return await execute(address, "SELECT id FROM romancy_messaging_lock")
 
 
@@ -86,7 +86,7 @@ async def test_it_is_put_back_before_anything_is_decided_and_said(
     await execute(address, how)
     (accepted,) = await write(store, builders.accept(builders.event(kind="paid")))
     assert accepted.woken == ("a",)  # type: ignore[union-attr]
-    assert await turns(address) == [(1,)]
+    assert await lock_rows(address) == [(1,)]
     assert [line for line in caplog.messages if "was missing, and was put back" in line]
 
 
@@ -97,29 +97,29 @@ async def test_who_comes_while_it_is_put_back_waits_for_who_does(address: str, s
         writing = asyncio.create_task(write(store, builders.publish("one")))
         async with asyncio.timeout(30):
             while not await execute(address, WAITING[kind]):
-                await asyncio.sleep(0.15)  # who asks the server for locks more often is told what it was told before
+                await asyncio.sleep(0.15)  # the server caches its answer about locks for 0.1 s
         assert not writing.done()
         await other("COMMIT")
         assert [type(answer) for answer in await writing] == [Applied]
 
 
 @activity
-async def lose(ctx: ActivityContext) -> None:
-    """Say something in a transaction in which there is no row."""
+async def send_without_lock(ctx: ActivityContext) -> None:
+    """Send an event in a transaction without the row."""
     await ctx.session.execute(text("DELETE FROM romancy_messaging_lock"))
     await send_event(ctx, "paid", "shop", {})
 
 
 @workflow
 async def customer(ctx: WorkflowContext) -> str:
-    """Wait for what is said there."""
+    """Wait for that event."""
     return (await wait_event(ctx, "paid")).source
 
 
 @workflow
 async def shop(ctx: WorkflowContext) -> None:
-    """Say it."""
-    await lose(ctx)
+    """Run the activity."""
+    await send_without_lock(ctx)
 
 
 async def test_what_activities_say_in_transactions_of_their_own(address: str) -> None:
@@ -127,7 +127,7 @@ async def test_what_activities_say_in_transactions_of_their_own(address: str) ->
         waiting = await app.start_workflow(customer)
         await (await app.start_workflow(shop)).result(timeout=60)
         assert await waiting.result(timeout=60) == "shop"
-    assert await turns(address) == [(1,)]
+    assert await lock_rows(address) == [(1,)]
 
 
 async def test_one_that_is_hidden_is_not_taken_for_one_that_is_free() -> None:

@@ -1,4 +1,4 @@
-"""Migrations on every database: once, whoever starts at the same time."""
+"""Migrations on every database: each is applied once, also if several processes start at the same time."""
 
 from __future__ import annotations
 

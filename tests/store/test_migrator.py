@@ -1,4 +1,4 @@
-"""Numbered SQL files."""
+"""Numbered SQL files of migrations."""
 
 from __future__ import annotations
 

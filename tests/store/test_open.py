@@ -1,4 +1,4 @@
-"""Database addresses."""
+"""The addresses of databases."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_addresses_that_name_no_file(address: str) -> None:
 @pytest.mark.parametrize("password", ["1/s3cret", "1?s3cret=1", "1#s3cret", "1/2?s3cret=x", "[s3cret", "1@s3cret"])
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_a_password_that_was_not_escaped_is_not_shown_as_something_else(scheme: str, password: str) -> None:
-    """Behind a slash it would pass for the name of the database, behind a question mark for that of an option."""
+    """Behind a slash it would be read as the name of the database, behind a question mark as that of an option."""
     try:
         store: Any = open_store(f"{scheme}://me:{password}@host/db", clock=SystemClock())
-        said = store._database.label + repr(store)
+        shown = store._database.label + repr(store)
     except ConfigurationError as error:
-        said = str(error)
-    assert "s3cret" not in said
+        shown = str(error)
+    assert "s3cret" not in shown

@@ -1,4 +1,4 @@
-"""What operators ask of a store, and what they leave in it."""
+"""The queries of operators, and the records of their actions."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ MINUTE = 60_000_000
 BATCH = BulkActionRow("b", "cancel", "status:live", "why", "ann", "running", 10)
 
 
-async def surveyed(store: Store, **wanted: Any) -> list[str]:
-    """The ids that a survey gives, over all its windows."""
+async def scan_all(store: Store, **wanted: Any) -> list[str]:
+    """The ids that a scan returns, over all its windows."""
     found: list[str] = []
-    survey = InstanceQuery(**wanted)
+    query = InstanceQuery(**wanted)
     while True:
-        part = await store.scan_instances(survey)
+        part = await store.scan_instances(query)
         found += [line.row.instance_id for line in part.rows]
         if part.end is None:
             return found
-        survey = replace(survey, before=part.end)
+        query = replace(query, before=part.end)
 
 
-async def a_mixture(store: Store) -> None:
-    """One of each: created at 10, 11, ... in the order of their ids."""
+async def create_mixture(store: Store) -> None:
+    """Create one instance of each status, at 10, 11, ... in the order of their ids."""
     ids = ["a-runs", "b-done", "c-failed", "d-waits", "e-paused", "f-retries", "g-new"]
     await write(store, *(create(one, now=10 + n) for n, one in enumerate(ids[:-1])))
     await write(store, create("g-new", now=16, owner=None, workflow="other"))
@@ -62,54 +62,54 @@ async def a_mixture(store: Store) -> None:
     await write(store, request(ControlKind.PAUSE, "e-paused"))
 
 
-class TestSurveys:
+class TestScans:
     """Lists without payloads."""
 
     async def test_all_newest_first(self, store: Store) -> None:
-        await a_mixture(store)
+        await create_mixture(store)
         ids = ["g-new", "f-retries", "e-paused", "d-waits", "c-failed", "b-done", "a-runs"]
-        assert await surveyed(store) == ids
+        assert await scan_all(store) == ids
         for limit in (1, 2, 3, 7):
-            assert await surveyed(store, limit=limit) == ids
+            assert await scan_all(store, limit=limit) == ids
 
     async def test_of_statuses_from_several_lists(self, store: Store) -> None:
-        await a_mixture(store)
+        await create_mixture(store)
         for window in (1, 2, 100):
             for limit in (1, 2, 100):
                 how = {"window": window, "limit": limit}
-                assert await surveyed(store, statuses=frozenset({Status.COMPLETED}), **how) == ["b-done"]
+                assert await scan_all(store, statuses=frozenset({Status.COMPLETED}), **how) == ["b-done"]
                 some = frozenset({Status.RUNNING, Status.FAILED, Status.COMPLETED, Status.PENDING})
-                assert await surveyed(store, statuses=some, **how) == ["g-new", "f-retries", "c-failed", "b-done", "a-runs"]
+                assert await scan_all(store, statuses=some, **how) == ["g-new", "f-retries", "c-failed", "b-done", "a-runs"]
 
     async def test_a_window_bounds_what_is_looked_at(self, store: Store) -> None:
         await write(store, *(create(f"i{n:02}", now=10 + n) for n in range(20)))
         first = await store.scan_instances(InstanceQuery(workflow="nothing", window=5))
         assert (first.rows, first.end) == ([], (24, "i14"))
-        assert await surveyed(store, workflow="nothing", window=5) == []
-        assert await surveyed(store, workflow="rde", window=5, limit=3) == [f"i{n:02}" for n in reversed(range(20))]
+        assert await scan_all(store, workflow="nothing", window=5) == []
+        assert await scan_all(store, workflow="rde", window=5, limit=3) == [f"i{n:02}" for n in reversed(range(20))]
         await write(store, *(create(f"p{n:02}", now=40 + n, owner=None) for n in range(9)))
         waiting = frozenset({Status.PENDING})
         first = await store.scan_instances(InstanceQuery(statuses=waiting, workflow="nothing", window=4))
         assert (first.rows, first.end) == ([], (44, "p04"))
-        assert await surveyed(store, statuses=waiting, workflow="rde", window=4) == [f"p{n:02}" for n in reversed(range(9))]
+        assert await scan_all(store, statuses=waiting, workflow="rde", window=4) == [f"p{n:02}" for n in reversed(range(9))]
 
     async def test_what_is_owned_and_what_retries(self, store: Store) -> None:
-        await a_mixture(store)
-        assert await surveyed(store, owned=True) == ["f-retries", "a-runs"]
-        assert await surveyed(store, retrying=True) == ["f-retries"]
+        await create_mixture(store)
+        assert await scan_all(store, owned=True) == ["f-retries", "a-runs"]
+        assert await scan_all(store, retrying=True) == ["f-retries"]
 
     async def test_by_parts_of_names_and_time(self, store: Store) -> None:
-        await a_mixture(store)
-        assert await surveyed(store, workflow="the") == ["g-new"]
-        assert await surveyed(store, instance="-w") == ["d-waits"]
-        assert await surveyed(store, created_after=15) == ["g-new", "f-retries"]
+        await create_mixture(store)
+        assert await scan_all(store, workflow="the") == ["g-new"]
+        assert await scan_all(store, instance="-w") == ["d-waits"]
+        assert await scan_all(store, created_after=15) == ["g-new", "f-retries"]
 
     async def test_lines_have_waits_and_contents_are_apart(self, store: Store) -> None:
-        await a_mixture(store)
-        lines = await store.rows_by_id(["c-failed", "d-waits", "nobody"])
+        await create_mixture(store)
+        lines = await store.rows_by_id(["c-failed", "d-waits", "unknown"])
         assert [line.row.instance_id for line in lines] == ["d-waits", "c-failed"]
         assert [wait.op for wait in lines[0].waits] == ["timer:1"]
-        assert await store.contents(["c-failed", "nobody"]) == {"c-failed": Content(b"input", b"{}")}
+        assert await store.contents(["c-failed", "unknown"]) == {"c-failed": Content(b"input", b"{}")}
         assert await store.errors(["c-failed", "b-done"]) == {"c-failed": b"{}"}
         assert (await store.rows_by_id([]), await store.contents([]), await store.errors([])) == ([], {}, {})
 
@@ -140,32 +140,32 @@ class TestSurveys:
 
 
 class TestCounts:
-    """Numbers, up to a bound."""
+    """Counts, up to a bound."""
 
-    async def test_a_census(self, store: Store) -> None:
-        await a_mixture(store)
-        census = await store.count_instances(failed_since=0, due_before=99, most=9)
-        assert {status: n for status, n in census.statuses.items() if n} == {
+    async def test_the_counts(self, store: Store) -> None:
+        await create_mixture(store)
+        counts = await store.count_instances(failed_since=0, due_before=99, most=9)
+        assert {status: n for status, n in counts.statuses.items() if n} == {
             Status.PENDING: 1,
             Status.RUNNING: 2,
             Status.WAITING_FOR_TIMER: 1,
             Status.PAUSED: 1,
             Status.FAILED: 1,
         }
-        assert (census.retrying, census.overdue, census.dead_letters) == (1, 2, 0)
+        assert (counts.retrying, counts.overdue, counts.dead_letters) == (1, 2, 0)
         later = await store.count_instances(failed_since=13, due_before=98, most=1)
         assert (later.statuses[Status.FAILED], later.statuses[Status.RUNNING], later.overdue) == (0, 1, 1)
 
     async def test_by_workflow_and_by_worker(self, store: Store) -> None:
-        await a_mixture(store)
+        await create_mixture(store)
         assert await store.workflow_counts(most=9) == WorkflowCounts({"order": 4, "other": 1}, True)
         assert not (await store.workflow_counts(most=1)).complete
-        assert await store.count_owned([ME, "nobody"], most=9) == {ME: 2, "nobody": 0}
+        assert await store.count_owned([ME, "unknown"], most=9) == {ME: 2, "unknown": 0}
         assert await store.count_owned([ME], most=1) == {ME: 1}
 
 
-class TestPlaces:
-    """Channels, groups, and what came near a wait."""
+class TestChannelQueries:
+    """Channels, groups, and the events that nearly matched a wait."""
 
     async def test_channels_by_name(self, store: Store) -> None:
         await started(store, "a", "b")
@@ -202,7 +202,7 @@ class TestPlaces:
         ]
         assert [one.instance_id for one in await store.subscribers("news", after="a", limit=9, most=9)] == ["b"]
         assert await store.is_subscribed("news", "a")
-        assert not await store.is_subscribed("news", "nobody")
+        assert not await store.is_subscribed("news", "unknown")
 
     async def test_groups_and_their_members_by_name(self, store: Store) -> None:
         await started(store, "a", "b")
@@ -235,10 +235,10 @@ class TestPlaces:
         assert await store.outbox_lag() == 30
 
 
-class TestDesk:
-    """Who did what, and batches."""
+class TestAuditAndBulkActions:
+    """The audit and the bulk actions."""
 
-    async def test_deeds_newest_first(self, store: Store) -> None:
+    async def test_actions_newest_first(self, store: Store) -> None:
         await store.add_audit([AuditRow(0, 10, "ann", "cancel", "a", "why"), AuditRow(0, 11, "bob", "prune", None, "")])
         await store.add_audit([AuditRow(0, 12, "ann", "retry", "a", "")])
         found = await store.audit(instance_id=None, before=None, limit=9)
@@ -251,7 +251,7 @@ class TestDesk:
         assert [line.at for line in await store.audit(instance_id=None, before=found[0].number, limit=1)] == [11]
         assert [line.at for line in await store.audit(instance_id="a", before=found[0].number, limit=9)] == [10]
 
-    async def test_old_deeds_are_forgotten_some_at_a_time(self, store: Store) -> None:
+    async def test_old_actions_are_deleted_some_at_a_time(self, store: Store) -> None:
         await store.add_audit([AuditRow(0, at, "ann", "cancel", "a", "") for at in (10, 11, 12, 30, 13)])
         assert await store.prune_audit(before=14, limit=2) == 2
         assert await store.prune_audit(before=14, limit=2) == 1
@@ -288,7 +288,7 @@ class TestDesk:
 
 
 class TestRollUp:
-    """What ended, by the minute."""
+    """The counts of ended instances by minute."""
 
     async def test_what_ended_is_counted_once(self, store: Store) -> None:
         await started(store, "a", "b", "c", "d")

@@ -1,4 +1,4 @@
-"""Batches: one transaction, answers alone."""
+"""Batches: one transaction, with an answer for each write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from romancy.store.port import Store
 
 
 class TestBatches:
-    """Answers come in order; one bad write hurts nobody else."""
+    """The answers come in order, and one refused write does not affect the others."""
 
     async def test_an_empty_batch_is_nothing(self, store: Store) -> None:
         assert await store.commit([]) == []
@@ -40,7 +40,7 @@ class TestBatches:
             request(ControlKind.CANCEL, "b"),
             create("a"),
             AttemptUpdate("a", 1, 1, attempt()),
-            transition("nobody"),
+            transition("unknown"),
         )
         assert answers == [
             Refused(Status.RUNNING),

@@ -1,4 +1,4 @@
-"""Writes with what a test does not care about filled in."""
+"""Builders of writes, with defaults for the fields that a test does not state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def create(instance_id: str = "a", *, now: int = 10, owner: str | None = ME, **m
 
 
 def transition(instance_id: str = "a", *, epoch: int = 1, **more: Any) -> Transition:
-    """What a run of `worker-1` did; by default it goes on."""
+    """A transition of a run of `worker-1`; by default it keeps the instance."""
     given: dict[str, Any] = {
         "generation": 1,
         "worker": ME,
@@ -64,19 +64,19 @@ def transition(instance_id: str = "a", *, epoch: int = 1, **more: Any) -> Transi
 
 
 def ending(instance_id: str = "a", *, status: Status = Status.COMPLETED, **more: Any) -> Transition:
-    """The end of a run."""
-    how: dict[str, Any] = {"ending": Ending(output=b"output"), "keep_owned": False, "now": 30}
-    return transition(instance_id, status=status, **(how | more))
+    """A transition that ends the instance."""
+    given_ending: dict[str, Any] = {"ending": Ending(output=b"output"), "keep_owned": False, "now": 30}
+    return transition(instance_id, status=status, **(given_ending | more))
 
 
 def entry(seq: int, op: str = "", *, kind: Kind = Kind.ACTIVITY, outcome: Outcome = Outcome.OK, **more: Any) -> Entry:
-    """One entry of a history, by default as most are: of an activity that succeeded at once under its first worker."""
+    """An entry of a history; by default of an activity that succeeded at once under its first worker."""
     usual: dict[str, Any] = {"attempt": 1, "worker": ME, "epoch": 1}
     return Entry(seq, kind, op or f"op-{seq}", outcome, at=seq, **(usual | more))
 
 
-def beside(seq: int, op: str, **more: Any) -> Entry:
-    """A compensation that ran."""
+def compensation(seq: int, op: str, **more: Any) -> Entry:
+    """The entry of a compensation."""
     return entry(seq, op, kind=Kind.COMPENSATION, role=Role.OUT_OF_BAND, **more)
 
 
@@ -86,23 +86,23 @@ def attempt(op: str = "op-1", number: int = 1, *, is_open: bool = True, **more: 
 
 
 def request(kind: ControlKind, instance_id: str = "a", *, now: int = 50, reason: str | None = None) -> ControlRequest:
-    """What the operator asks."""
+    """A control request of an operator."""
     return ControlRequest(instance_id, kind, now, reason, by="operator")
 
 
 def worker(worker_id: str = ME, *, heartbeat_at: int = 10) -> WorkerRow:
-    """A worker's incarnation."""
+    """The row of a worker's incarnation."""
     return WorkerRow(worker_id, "label", "service", "host", 1, "3.11", "[]", 10, heartbeat_at)
 
 
 async def write(store: Store, *writes: Write) -> list[WriteResult]:
-    """Commit a batch none of which may fail."""
+    """Commit a batch in which no write may fail."""
     answers = await store.commit(writes)
     return [_answer(answer) for answer in answers]
 
 
 async def started(store: Store, *ids: str) -> None:
-    """Instances that `worker-1` owns under epoch 1."""
+    """Create instances that `worker-1` owns under epoch 1."""
     assert await write(store, *(create(one) for one in ids)) == [Applied(0, owned=True)] * len(ids)
 
 
@@ -113,11 +113,11 @@ async def row(store: Store, instance_id: str = "a") -> InstanceRow:
     return loaded.row
 
 
-# --- what is said and asked
+# --- messaging
 
 
 def event(event_id: str = "e-1", kind: str = "paid", *, to: str | None = None, **more: Any) -> Event:
-    """An event of the shop's."""
+    """An event from the source `shop`."""
     given: dict[str, Any] = {"data": b"{}", "extensions": {} if to is None else {TARGET: to}}
     return Event(event_id, "shop", kind, **(given | more))
 
@@ -128,23 +128,23 @@ def accept(*events: Event, now: int = 30, **more: Any) -> AcceptEvents:
 
 
 def message(data: str = "one", channel: str = "jobs") -> Message:
-    """A message that says a word."""
+    """A message with a word as its payload."""
     return Message(f"m-{data}", channel, json.dumps(data).encode())
 
 
 def publish(data: str = "one", channel: str = "jobs", *, now: int = 30) -> PostMessage:
-    """A message for a channel, from outside."""
+    """A message to a channel, from outside."""
     return PostMessage(Publish(message(data, channel)), now)
 
 
 def send(target: str, data: str = "one", channel: str = "jobs", *, now: int = 30) -> PostMessage:
-    """A message for one instance, from outside."""
+    """A message to one instance, from outside."""
     return PostMessage(SendTo(message(data, channel), target), now)
 
 
-def wait(kind: str = "paid", *, op: str = "", due: int | None = None, since: int = 20, **wish: Any) -> StoreCall:
+def wait(kind: str = "paid", *, op: str = "", due: int | None = None, since: int = 20, **selector: Any) -> StoreCall:
     """A wait for an event of a type."""
-    return _ask(Kind.EVENT, op or f"{kind}:1", WaitSelector(kind, **wish), since=since, due=due)
+    return _ask(Kind.EVENT, op or f"{kind}:1", WaitSelector(kind, **selector), since=since, due=due)
 
 
 def receive(channel: str = "jobs", *, op: str = "", due: int | None = None, since: int = 20) -> StoreCall:
@@ -159,7 +159,7 @@ def subscribe(channel: str = "jobs", mode: ChannelMode = ChannelMode.BROADCAST) 
 
 
 def send_to(target: str, data: str = "one", channel: str = "jobs") -> StoreCall:
-    """A message for one instance, which must be there."""
+    """A message to one instance, which must exist."""
     return _ask(Kind.SEND_TO, f"send_to:{target}", SendTo(message(data, channel), target))
 
 
@@ -169,7 +169,7 @@ def leave(group: str = "crew") -> StoreCall:
 
 
 def members(group: str = "crew") -> StoreCall:
-    """Who is in a group."""
+    """A query for the members of a group."""
     return _ask(Kind.MEMBERS, f"members:{group}", ListMembers(group))
 
 

@@ -1,4 +1,4 @@
-"""Channels: who gets a message, and that somebody does."""
+"""Channels: the receivers of a message, and that waiting instances are woken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from tests.store.conformance.builders import (
     subscribe,
     write,
 )
-from tests.store.conformance.driver import actors, at_rest, gone, said, subscribers, tell, unclaimed
+from tests.store.conformance.driver import (
+    delete_unread_messages,
+    leave_channel,
+    new_instances,
+    pause_or_block,
+    said,
+    subscribers,
+    tell,
+)
 
 from romancy.errors import ChannelModeConflictError, ChannelNotSubscribedError, RomancyError, StoreError
 from romancy.model.history import Kind, Outcome
@@ -37,7 +45,7 @@ class TestChannels:
     """Subscriptions and their modes."""
 
     async def test_a_subscription_is_recorded(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         asked = subscribe()
         answer = await a.write(store_calls=(asked,))
         assert (said(answer.replies), answer.owned) == ({"subscribe:jobs": None}, True)
@@ -45,8 +53,8 @@ class TestChannels:
         assert recorded == asked.entry._replace(seq=1, worker=ME, epoch=1)
         assert (recorded.kind, recorded.outcome) == (Kind.SUBSCRIBE, Outcome.OK)
 
-    async def test_nobody_receives_without_one(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+    async def test_no_instance_receives_without_one(self, store: Store) -> None:
+        (a,) = await new_instances(store, "a")
         await tell(store, publish())
         assert await a.ask(receive()) == {"jobs:1": ChannelNotSubscribedError}
         assert await a.ask(subscribe("other"), keep_owned=True) == {"subscribe:other": None}
@@ -55,7 +63,7 @@ class TestChannels:
     @pytest.mark.parametrize(("first", "second"), [(BROADCAST, COMPETING), (COMPETING, BROADCAST)])
     async def test_a_channel_has_one_mode(self, store: Store, first: ChannelMode, second: ChannelMode) -> None:
         await subscribers(store, "a", mode=first)
-        b, c = await actors(store, "b", "c")
+        b, c = await new_instances(store, "b", "c")
         assert await b.ask(subscribe(mode=second)) == {"subscribe:jobs": ChannelModeConflictError}
         assert await b.ask(receive()) == {"jobs:1": ChannelNotSubscribedError}
         assert await b.ask(subscribe("jobs 2", second)) == {"subscribe:jobs 2": None}
@@ -64,7 +72,7 @@ class TestChannels:
     @pytest.mark.parametrize("mode", [BROADCAST, COMPETING])
     async def test_direct_stands_beside_the_modes(self, store: Store, mode: ChannelMode) -> None:
         await subscribers(store, "a", mode=DIRECT)
-        b, c = await actors(store, "b", "c")
+        b, c = await new_instances(store, "b", "c")
         assert await b.ask(subscribe(mode=mode)) == {"subscribe:jobs": None}
         assert await c.ask(subscribe(mode=DIRECT)) == {"subscribe:jobs": None}
 
@@ -86,15 +94,15 @@ class TestChannels:
     @pytest.mark.parametrize("how", ["unsubscribe", "end", "terminate"])
     async def test_the_mode_is_free_when_the_last_subscriber_has_gone(self, store: Store, how: str) -> None:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
-        (c,) = await actors(store, "c")
+        (c,) = await new_instances(store, "c")
         await a.end()
         assert await c.ask(subscribe(mode=COMPETING), keep_owned=True) == {"subscribe:jobs": ChannelModeConflictError}
-        await gone(b, how)
+        await leave_channel(b, how)
         assert await c.ask(subscribe(mode=COMPETING)) == {"subscribe:jobs": None}
 
     async def test_two_stores_agree_on_the_mode(self, store: Store, make_store: MakeStore) -> None:
         other = await make_store()
-        mine, theirs = await actors(store, "a", "b")
+        mine, theirs = await new_instances(store, "a", "b")
         theirs.store = other
         for n in range(10):
             channel = f"c{n}"
@@ -114,8 +122,8 @@ class TestChannels:
     async def test_unsubscribing_ends_a_wait_of_ones_own(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
         await a.ask(receive(), keep_owned=True)
-        assert (await a.write(now=30, effects=(Unsubscribe("jobs"),))).owned, "it would wait for ever"
-        assert await a.called() == ("jobs:1",)
+        assert (await a.write(now=30, effects=(Unsubscribe("jobs"),))).owned, "otherwise it would wait for ever"
+        assert await a.matched_waits() == ("jobs:1",)
         assert await a.ask(receive(), now=31) == {"jobs:1": ChannelNotSubscribedError}
 
     async def test_unsubscribing_leaves_calls_for_other_channels_alone(self, store: Store) -> None:
@@ -126,22 +134,22 @@ class TestChannels:
         for channel in ("mail", "news"):
             assert (await tell(store, publish(channel, channel))).woken == ("a",)
         await a.do(Unsubscribe("jobs"), now=40)
-        assert sorted(await a.called()) == ["jobs:1", "mail:1", "news:1"]
+        assert sorted(await a.matched_waits()) == ["jobs:1", "mail:1", "news:1"]
         assert await a.ask(receive("mail"), now=41) == {"mail:1": "mail"}
         assert await a.ask(receive("news"), now=42) == {"news:1": "news"}
 
 
 class TestBroadcast:
-    """To everybody who has subscribed when it is published."""
+    """To all instances that are subscribed when the message is published."""
 
     async def test_each_subscriber_gets_each_message_once_and_in_order(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
         for word in ("one", "two", "three"):
             assert (await tell(store, publish(word))).woken == ()
         for each in (a, b):
-            heard = [await each.ask(receive(op=f"jobs:{n}")) for n in range(1, 5)]
-            assert heard == [{"jobs:1": "one"}, {"jobs:2": "two"}, {"jobs:3": "three"}, {}]
-        assert await unclaimed(store) == 0
+            received = [await each.ask(receive(op=f"jobs:{n}")) for n in range(1, 5)]
+            assert received == [{"jobs:1": "one"}, {"jobs:2": "two"}, {"jobs:3": "three"}, {}]
+        assert await delete_unread_messages(store) == 0
 
     async def test_who_waits_is_woken(self, store: Store) -> None:
         a, b, c = await subscribers(store, "a", "b", "c", mode=BROADCAST)
@@ -153,7 +161,7 @@ class TestBroadcast:
         answer = await tell(store, publish(now=30))
         assert sorted(answer.woken) == ["a", "b"]
         assert [one for one, _ in await store.upcoming([ORDER], until=30, limit=9)] == ["a", "b"]
-        assert await a.called() == ("jobs:1",)
+        assert await a.matched_waits() == ("jobs:1",)
         for one in (a, b, c):
             assert await one.ask(receive(), now=40) == {"jobs:1": "one"}
 
@@ -182,7 +190,7 @@ class TestBroadcast:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
         await b.ask(receive())
         words = tuple(Publish(message(word)) for word in ("one", "two"))
-        made = await a.made(now=30, effects=words, store_calls=(receive(),))
+        made = await a.build(now=30, effects=words, store_calls=(receive(),))
         answer = a.learn(made, (await write(store, made))[0])
         assert (said(answer.replies), answer.woken) == ({"jobs:1": "one"}, ("b",))
         assert await write(store, made) == [Refused(Status.RUNNING)]
@@ -214,52 +222,52 @@ class TestBroadcast:
     @pytest.mark.parametrize("message_first", [True, False])
     async def test_both_in_one_batch(self, store: Store, *, message_first: bool) -> None:
         (a,) = await subscribers(store, "a", mode=BROADCAST)
-        asking, coming = await a.made(store_calls=(receive(),)), publish(now=20)
+        asking, coming = await a.build(store_calls=(receive(),)), publish(now=20)
         answers = await write(store, *((coming, asking) if message_first else (asking, coming)))
-        heard = said(a.learn(asking, answers[1 if message_first else 0]).replies)
-        assert (heard or await a.ask(receive(), now=30)) == {"jobs:1": "one"}
+        received = said(a.learn(asking, answers[1 if message_first else 0]).replies)
+        assert (received or await a.ask(receive(), now=30)) == {"jobs:1": "one"}
 
     async def test_what_the_database_refuses_fails_alone(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b", mode=BROADCAST)
         await tell(store, publish("one"))
-        bad = await a.made(store_calls=(receive(),), effects=(Publish(message("never")),), history=(entry(2), entry(2)))
+        bad = await a.build(store_calls=(receive(),), effects=(Publish(message("never")),), history=(entry(2), entry(2)))
         broken = publish("x", "\ud800")
-        answers = await store.commit([bad, publish("two"), broken, await b.made(store_calls=(receive(),))])
+        answers = await store.commit([bad, publish("two"), broken, await b.build(store_calls=(receive(),))])
         assert [isinstance(answer, StoreError) for answer in answers] == [True, False, True, False]
         assert isinstance(answers[3], Applied)
         b.owned, b.length = answers[3].owned, b.length + 1
         assert said(answers[3].replies) == {"jobs:1": "one"}
         assert await b.ask(receive(op="jobs:2"), now=40) == {"jobs:2": "two"}
         assert await b.ask(receive(op="jobs:3"), now=41) == {}
-        heard = [await a.ask(receive(op=f"jobs:{n}"), now=40) for n in (1, 2, 3)]
-        assert heard == [{"jobs:1": "one"}, {"jobs:2": "two"}, {}]
+        received = [await a.ask(receive(op=f"jobs:{n}"), now=40) for n in (1, 2, 3)]
+        assert received == [{"jobs:1": "one"}, {"jobs:2": "two"}, {}]
 
     @pytest.mark.parametrize("how", ["pause", "block"])
     async def test_who_is_at_rest_finds_it_later(self, store: Store, how: str) -> None:
         (a,) = await subscribers(store, "a", mode=BROADCAST)
         await a.ask(receive(), keep_owned=how == "block")
-        await at_rest(a, how)
+        await pause_or_block(a, how)
         await tell(store, publish(now=40))
         assert (await row(store, "a")).wake_at is None
         await write(store, request(ControlKind.RESUME, now=50))
-        await a.claimed(now=50)
+        await a.claim(now=50)
         assert await a.ask(receive(), now=51) == {"jobs:1": "one"}
 
 
 class TestDirect:
-    """To one instance, which has to live."""
+    """To one instance, which must not have ended."""
 
     async def test_it_waits_for_a_subscription(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         for word in ("one", "two"):
             assert (await tell(store, send("a", word))).woken == ()
         assert await a.ask(receive()) == {"jobs:1": ChannelNotSubscribedError}
         await a.ask(subscribe(mode=DIRECT), keep_owned=True)
-        heard = [await a.ask(receive(op=f"jobs:{n}")) for n in (1, 2, 3)]
-        assert heard == [{"jobs:1": "one"}, {"jobs:2": "two"}, {}]
+        received = [await a.ask(receive(op=f"jobs:{n}")) for n in (1, 2, 3)]
+        assert received == [{"jobs:1": "one"}, {"jobs:2": "two"}, {}]
 
     async def test_who_unsubscribes_without_a_subscription_loses_nothing(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await tell(store, send("a", "one"))
         await a.do(Unsubscribe("jobs"), now=40)
         await a.ask(subscribe(mode=DIRECT), keep_owned=True)
@@ -274,32 +282,32 @@ class TestDirect:
         assert await a.ask(receive(), now=40) == {"jobs:1": "one"}
 
     async def test_who_is_unknown_or_has_ended_gets_nothing(self, store: Store) -> None:
-        a, b, c = await actors(store, "a", "b", "c")
+        a, b, c = await new_instances(store, "a", "b", "c")
         await b.end()
-        await gone(c, "terminate")
-        posts = (send("nobody"), send("b"), send("c"))
+        await leave_channel(c, "terminate")
+        posts = (send("unknown"), send("b"), send("c"))
         assert await write(store, *posts) == [
             Refused(None),
             Refused(Status.COMPLETED),
             Refused(Status.TERMINATED),
         ]
-        for target in ("nobody", "b"):
+        for target in ("unknown", "b"):
             (error,) = (await a.ask(send_to(target))).values()
             assert issubclass(error, RomancyError)
         assert await a.ask(send_to("a")) == {"send_to:a": None}
 
     async def test_a_workflow_sends_in_its_commit(self, store: Store) -> None:
         (b,) = await subscribers(store, "b", mode=DIRECT)
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await b.ask(receive())
         answer = await a.write(now=30, store_calls=(send_to("b", "one"),), effects=(SendTo(message("zero"), "b"),))
         assert (said(answer.replies), answer.woken) == ({"send_to:b": None}, ("b",))
-        heard = [await b.ask(receive(op=f"jobs:{n}"), now=40) for n in (1, 2, 3)]
-        assert heard == [{"jobs:1": "zero"}, {"jobs:2": "one"}, {}], "effects come before what is asked"
+        received = [await b.ask(receive(op=f"jobs:{n}"), now=40) for n in (1, 2, 3)]
+        assert received == [{"jobs:1": "zero"}, {"jobs:2": "one"}, {}], "effects are carried out before store calls"
 
     async def test_an_activity_may_send_to_who_has_gone(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
-        answer = await a.do(SendTo(message(), "nobody"))
+        (a,) = await new_instances(store, "a")
+        answer = await a.do(SendTo(message(), "unknown"))
         assert (answer.owned, answer.woken) == (True, ())
 
     @pytest.mark.parametrize("mode", [BROADCAST, COMPETING])
@@ -307,8 +315,8 @@ class TestDirect:
         a, b = await subscribers(store, "a", "b", mode=mode)
         for said_outside in (publish("one"), send("a", "two"), publish("three")):
             await tell(store, said_outside)
-        heard = [await a.ask(receive(op=f"jobs:{n}")) for n in (1, 2, 3, 4)]
-        assert heard == [{"jobs:1": "one"}, {"jobs:2": "two"}, {"jobs:3": "three"}, {}]
+        received = [await a.ask(receive(op=f"jobs:{n}")) for n in (1, 2, 3, 4)]
+        assert received == [{"jobs:1": "one"}, {"jobs:2": "two"}, {"jobs:3": "three"}, {}]
         theirs = [await b.ask(receive(op=f"jobs:{n}")) for n in (1, 2)]
         assert theirs == ([{"jobs:1": "one"}, {"jobs:2": "three"}] if mode is BROADCAST else [{}, {}])
 
@@ -326,15 +334,15 @@ class TestDirect:
         await tell(store, send("a"))
         await a.end(status=Status.FAILED)
         await write(store, request(ControlKind.RETRY, now=95))
-        await a.claimed(now=95)
+        await a.claim(now=95)
         assert await a.ask(receive(), now=96) == {}
 
     async def test_one_that_never_talked_drops_it_too(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await tell(store, send("a"))
-        made = await a.made(now=40, has_messaging_state=False, status=Status.FAILED, ending=Ending(error=b"error"))
+        made = await a.build(now=40, has_messaging_state=False, status=Status.FAILED, ending=Ending(error=b"error"))
         a.learn(made, (await write(store, made))[0])
         await write(store, request(ControlKind.RETRY, now=50))
-        await a.claimed(now=50)
+        await a.claim(now=50)
         await a.ask(subscribe(mode=DIRECT), now=51, keep_owned=True)
         assert await a.ask(receive(), now=52) == {}

@@ -1,4 +1,4 @@
-"""Claims: who may run what is due."""
+"""Claims: which instances a worker may claim."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAIL = Runnable("mail", "", "code-1")
 
 
 class TestClaims:
-    """A claim takes what is due and runnable, oldest first, under a new epoch."""
+    """A claim takes due and runnable instances, oldest first, under a new epoch."""
 
     async def test_a_claim_returns_the_new_row_and_notes_it(self, store: Store) -> None:
         await write(store, create(now=10, owner=None))
@@ -56,7 +56,7 @@ class TestClaims:
         await started(store, "owned")
         await write(store, create("due", owner=None), create("later", now=90, owner=None), create("not asked", owner=None))
         await write(store, create("foreign", owner=None, workflow="other"))
-        wanted = ["owned", "due", "later", "foreign", "nobody"]
+        wanted = ["owned", "due", "later", "foreign", "unknown"]
         assert [one.instance_id for one in await store.claim(ME, [ORDER], now=40, limit=9, ids=wanted)] == ["due"]
         assert await store.claim(ME, [ORDER], now=40, limit=9, ids=[]) == []
 
@@ -71,7 +71,7 @@ class TestClaims:
         assert [one.instance_id for one in await store.claim(ME, [newer], now=99, limit=9, blocked=True)] == ["a"]
         assert await store.claim(ME, [newer], now=99, limit=9, blocked=True) == []
 
-    async def test_whoever_comes_later_claims_blocked_instances_with_any_code(self, store: Store) -> None:
+    async def test_a_new_worker_claims_blocked_instances_with_any_code(self, store: Store) -> None:
         await started(store, "a", "b")
         await write(store, transition("a", status=Status.BLOCKED, keep_owned=False, blocked_by="code-1", now=50))
         await write(store, transition("b", status=Status.BLOCKED, keep_owned=False, blocked_by="code-1", now=51))
@@ -108,4 +108,4 @@ class TestClaims:
         await write(store, transition("b", inbox_seen=1))
         assert await store.with_unread_inbox(ME) == ["a"]
         assert await store.with_unread_inbox(OTHER) == ["d"]
-        assert await store.with_unread_inbox("nobody") == []
+        assert await store.with_unread_inbox("unknown") == []

@@ -1,4 +1,4 @@
-"""Creating instances."""
+"""Creation of instances."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestCreation:
 
     async def test_the_first_of_two_in_one_batch_wins(self, store: Store) -> None:
         answers = await write(store, create(owner=None), create(digest=b"second"))
-        first = Existing("order", "1", b"digest", Status.PENDING, b"input")  # only its input can tell whether it is the same
+        first = Existing("order", "1", b"digest", Status.PENDING, b"input")  # only the input tells whether it is the same
         assert answers == [Applied(0, owned=False), first]
 
     async def test_ids_are_any_text(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Waits that are given up at a time."""
+"""Waits with a deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.store.conformance.builders import accept, event, publish, receive, row, send, wait
-from tests.store.conformance.driver import actors, said, subscribers, tell
+from tests.store.conformance.driver import new_instances, said, subscribers, tell
 
 from romancy.errors import ChannelMessageTimeoutError, EventTimeoutError
 from romancy.model.history import Outcome
@@ -16,10 +16,10 @@ from romancy.store.port import Store
 
 
 class TestDeadlines:
-    """What came before a wait's time was over meets it, however late somebody looks; what came then does not."""
+    """An arrival before the deadline matches the wait, however late the instance asks; an arrival at it does not."""
 
     async def test_a_wait_expires_when_its_time_is_over(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         assert await a.ask(wait(due=50), now=20, wake_at=50) == {}
         assert (await row(store, "a")).wake_at == 50
         assert await a.ask(wait(due=50), now=49, wake_at=50) == {}
@@ -33,23 +33,25 @@ class TestDeadlines:
         assert stored.waits == ()
 
     async def test_a_wait_that_is_over_when_it_is_first_asked(self, store: Store) -> None:
-        a, b = await actors(store, "a", "b")
+        a, b = await new_instances(store, "a", "b")
         await tell(store, accept(event(subject="b"), now=19))
         assert await a.ask(wait(due=20, subject="a"), now=20) == {"paid:1": EventTimeoutError}
         assert await b.ask(wait(due=20, subject="b"), now=20) == {"paid:1": "e-1"}
 
-    @pytest.mark.parametrize(("at", "met"), [(49, True), (50, False), (51, False)])
+    @pytest.mark.parametrize(("at", "matched"), [(49, True), (50, False), (51, False)])
     @pytest.mark.parametrize("to", [None, "a"])
-    async def test_what_comes_at_the_deadline_is_late(self, store: Store, at: int, to: str | None, *, met: bool) -> None:
-        (a,) = await actors(store, "a")
+    async def test_what_comes_at_the_deadline_is_late(self, store: Store, at: int, to: str | None, *, matched: bool) -> None:
+        (a,) = await new_instances(store, "a")
         await a.ask(wait(due=50), now=20, wake_at=50)
         answer = await tell(store, accept(event(to=to), now=at))
-        assert answer.woken == (("a",) if met else ())
-        assert await a.ask(wait(due=50), now=99) == {"paid:1": "e-1" if met else EventTimeoutError}
-        assert await a.ask(wait(op="paid:2"), now=100) == ({} if met else {"paid:2": "e-1"}), "what is late stays"
+        assert answer.woken == (("a",) if matched else ())
+        assert await a.ask(wait(due=50), now=99) == {"paid:1": "e-1" if matched else EventTimeoutError}
+        assert await a.ask(wait(op="paid:2"), now=100) == ({} if matched else {"paid:2": "e-1"}), (
+            "a late event stays for later waits"
+        )
 
     async def test_the_log_decides_what_was_late(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.ask(wait(due=50), now=20, wake_at=50)
         await tell(store, accept(event("x", "other"), now=60))
         await tell(store, accept(event(), now=40))  # by a clock that runs behind
@@ -57,19 +59,19 @@ class TestDeadlines:
         assert await a.ask(wait(op="paid:2"), now=62) == {"paid:2": "e-1"}
 
     async def test_waits_expire_together(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         asks = (wait(op="paid:1", due=50), wait(op="paid:2", due=70), wait(op="paid:3", due=50))
         await a.ask(*asks, wake_at=50)
         assert await a.ask(*asks, now=60) == {"paid:1": EventTimeoutError, "paid:3": EventTimeoutError}
         assert await a.ask(asks[1], now=60) == {}
 
     async def test_a_wait_is_set_aside_for_one_that_can_be_answered(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await tell(store, accept(event()))
         assert await a.ask(wait("shipped", due=40), wait(), now=50) == {"paid:1": "e-1"}
         assert await a.ask(wait("shipped", due=40), now=50) == {"shipped:1": EventTimeoutError}
 
-    # --- what came first
+    # --- the order of arrivals and deadlines
 
     async def test_what_came_first_is_answered_first(self, store: Store) -> None:
         (a,) = await subscribers(store, "a", mode=ChannelMode.BROADCAST)
@@ -83,12 +85,12 @@ class TestDeadlines:
         assert await a.ask(asks[0], now=40) == {"paid:1": "p"}
 
     async def test_of_events_of_one_moment_the_first_in_the_log_wins(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await tell(store, accept(event("r", "refused"), event("p", "paid")))
         assert await a.ask(wait(), wait("refused"), now=40) == {"refused:1": "r"}
 
     async def test_a_bound_leaves_out_what_came_later(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         bounded = replace(wait(), before=40)
         await tell(store, accept(event("e-1"), now=39))
         await tell(store, accept(event("e-2"), now=40))
@@ -98,13 +100,13 @@ class TestDeadlines:
 
     @pytest.mark.parametrize("registered", [True, False])
     async def test_what_came_after_the_bound_stays_called_for(self, store: Store, *, registered: bool) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         if registered:
             await a.ask(wait())
         await tell(store, accept(event(), now=45))
         answer = await a.write(now=50, store_calls=(replace(wait(), before=40),))
         assert (answer.replies, answer.caught_up) == ((), False)
-        assert await a.called() == ("paid:1",)
+        assert await a.matched_waits() == ("paid:1",)
         assert await a.ask(wait(), now=51) == {"paid:1": "e-1"}
 
     async def test_a_message_that_came_after_the_bound_stays_called_for(self, store: Store) -> None:
@@ -113,12 +115,12 @@ class TestDeadlines:
         await b.ask(receive(since=21), now=21)
         assert (await tell(store, publish(now=45))).woken == ("a",)
         assert await a.ask(replace(receive(since=20), before=40), now=50) == {}
-        assert [await one.called() for one in (a, b)].count(("jobs:1",)) >= 1, "somebody comes for it"
+        assert [await one.matched_waits() for one in (a, b)].count(("jobs:1",)) >= 1, "an instance was woken for it"
         await a.end(now=51)
-        assert await b.called() == ("jobs:1",)
+        assert await b.matched_waits() == ("jobs:1",)
 
     async def test_a_wait_is_over_if_it_is_due_by_the_bound(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         asks = (replace(wait(due=40), before=40), replace(wait("shipped", due=45), before=40))
         assert await a.ask(*asks, now=50) == {"paid:1": EventTimeoutError}
         assert await a.ask(wait("shipped", due=45), now=50) == {"shipped:1": EventTimeoutError}
@@ -126,16 +128,16 @@ class TestDeadlines:
     # --- messages
 
     @pytest.mark.parametrize("mode", list(ChannelMode))
-    @pytest.mark.parametrize(("at", "met"), [(49, True), (50, False)])
+    @pytest.mark.parametrize(("at", "matched"), [(49, True), (50, False)])
     async def test_a_message_that_comes_at_the_deadline_is_late(
-        self, store: Store, mode: ChannelMode, at: int, *, met: bool
+        self, store: Store, mode: ChannelMode, at: int, *, matched: bool
     ) -> None:
         (a,) = await subscribers(store, "a", mode=mode)
         await a.ask(receive(due=50), now=20, wake_at=50, status=Status.WAITING_FOR_MESSAGE)
         answer = await tell(store, send("a", now=at) if mode is ChannelMode.DIRECT else publish(now=at))
-        assert answer.woken == (("a",) if met else ())
-        assert await a.ask(receive(due=50), now=99) == {"jobs:1": "one" if met else ChannelMessageTimeoutError}
-        assert await a.ask(receive(op="jobs:2"), now=99) == ({} if met else {"jobs:2": "one"})
+        assert answer.woken == (("a",) if matched else ())
+        assert await a.ask(receive(due=50), now=99) == {"jobs:1": "one" if matched else ChannelMessageTimeoutError}
+        assert await a.ask(receive(op="jobs:2"), now=99) == ({} if matched else {"jobs:2": "one"})
 
     async def test_who_waits_still_is_called_for_what_is_too_late_for_another(self, store: Store) -> None:
         a, b = await subscribers(store, "a", "b")
@@ -149,7 +151,7 @@ class TestDeadlines:
         a, b, c = await subscribers(store, "a", "b", "c")
         await a.ask(receive(due=50), now=20, wake_at=50)
         assert (await tell(store, publish("one", now=30))).woken == ("a",)
-        assert await b.ask(receive(), now=31) == {"jobs:1": "one"}, "b was quicker"
+        assert await b.ask(receive(), now=31) == {"jobs:1": "one"}, "b received it first"
         await c.ask(receive(), now=32)
         assert (await tell(store, publish("two", now=60))).woken == ("c",)
         assert await a.ask(receive(due=50), now=61) == {"jobs:1": ChannelMessageTimeoutError}

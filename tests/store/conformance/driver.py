@@ -1,4 +1,4 @@
-"""Instances as their workers know them: they ask, hear, speak and go on."""
+"""Instances, driven as their workers drive them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from romancy.store.port import Store
 
 
 def said(replies: tuple[StoreReply, ...]) -> dict[str, Any]:
-    """What was answered, by operation: an event's id, a message's data, a list of members, None, or the type of an error."""
+    """The values of the replies by operation: an event's id, a message's data, members, None, or an error's type."""
     return {reply.op: _said(reply) for reply in replies}
 
 
@@ -40,8 +40,8 @@ def _said(reply: StoreReply) -> Any:
     return body
 
 
-class Actor:
-    """An instance as its worker knows it. It goes on warm, and before it writes it has seen what arrived."""
+class DrivenInstance:
+    """An instance as its worker knows it. Its run stays in memory, and it reads its inbox before it writes."""
 
     def __init__(self, store: Store, instance_id: str = "a", worker: str = ME, epoch: int = 1) -> None:
         self.store = store
@@ -52,8 +52,8 @@ class Actor:
         self.owned = True
         self.length = 0
 
-    async def made(self, *, now: int = 20, **more: Any) -> Transition:
-        """What it would write; by default it lets go afterwards."""
+    async def build(self, *, now: int = 20, **more: Any) -> Transition:
+        """Build a transition; by default it releases the instance."""
         given: dict[str, Any] = {
             "generation": self.generation,
             "worker": self.worker,
@@ -70,7 +70,7 @@ class Actor:
         return transition(self.id, epoch=self.epoch, now=now, **(given | more))
 
     def learn(self, made: Transition, answer: WriteResult) -> Applied:
-        """What it has written was answered."""
+        """Take over what the answer to a transition says."""
         assert isinstance(answer, Applied), answer
         self.epoch, self.owned = made.new_epoch, answer.owned
         self.length += len(made.history) + len(answer.replies)
@@ -79,21 +79,21 @@ class Actor:
         return answer
 
     async def write(self, *, now: int = 20, **more: Any) -> Applied:
-        """Write something."""
-        made = await self.made(now=now, **more)
+        """Write a transition."""
+        made = await self.build(now=now, **more)
         (answer,) = await write(self.store, made)
         return self.learn(made, answer)
 
     async def ask(self, *asks: StoreCall, now: int = 20, **more: Any) -> dict[str, Any]:
-        """Ask the store; what it said."""
+        """Issue store calls, and return the values of the replies."""
         return said((await self.write(now=now, store_calls=asks, **more)).replies)
 
     async def do(self, *effects: Effect, now: int = 20, **more: Any) -> Applied:
-        """Say something, and keep the instance in hand."""
+        """Carry out effects, and keep the instance."""
         return await self.write(now=now, effects=effects, **({"keep_owned": True} | more))
 
     async def end(self, *, now: int = 90, status: Status = Status.COMPLETED) -> Applied:
-        """Come to an end."""
+        """End the instance."""
         return await self.write(now=now, status=status, ending=Ending(output=b"output"))
 
     async def recur(self, *, now: int = 60, archive: bool = True, **more: Any) -> Applied:
@@ -101,46 +101,46 @@ class Actor:
         next_one = Recurrence(b"next", archive=archive)
         return await self.write(now=now, keep_owned=True, recur=next_one, **more)
 
-    async def claimed(self, *, now: int, worker: str = OTHER, **more: Any) -> None:
-        """Somebody claims it, and goes on with it cold."""
+    async def claim(self, *, now: int, worker: str = OTHER, **more: Any) -> None:
+        """Claim the instance for a worker, without a run in memory."""
         (one,) = await self.store.claim(worker, [ORDER], now=now, limit=1, ids=[self.id], **more)
         self.worker, self.epoch, self.length, self.owned = worker, one.epoch, one.length, True
 
-    async def called(self) -> tuple[str, ...]:
-        """Its waits for which something has come."""
+    async def matched_waits(self) -> tuple[str, ...]:
+        """The operations whose waits are matched."""
         return (await self.store.inbox(self.id)).matched_waits
 
 
-async def actors(store: Store, *ids: str, now: int = 10) -> list[Actor]:
+async def new_instances(store: Store, *ids: str, now: int = 10) -> list[DrivenInstance]:
     """New instances of `worker-1`."""
     await write(store, *(create(one, now=now) for one in ids))
-    return [Actor(store, one) for one in ids]
+    return [DrivenInstance(store, one) for one in ids]
 
 
 async def subscribers(
     store: Store, *ids: str, channel: str = "jobs", mode: ChannelMode = ChannelMode.COMPETING
-) -> list[Actor]:
+) -> list[DrivenInstance]:
     """New instances that have subscribed to a channel, one after the other from time 11 on."""
-    found = await actors(store, *ids)
+    found = await new_instances(store, *ids)
     for at, one in enumerate(found, 11):
         assert await one.ask(subscribe(channel, mode), now=at, keep_owned=True) == {f"subscribe:{channel}": None}
     return found
 
 
-async def tell(store: Store, said_outside: AcceptEvents | PostMessage) -> Applied | Accepted:
-    """Say something from outside that nothing speaks against."""
-    (answer,) = await write(store, said_outside)
+async def tell(store: Store, sent: AcceptEvents | PostMessage) -> Applied | Accepted:
+    """Write something from outside that must not be refused."""
+    (answer,) = await write(store, sent)
     assert isinstance(answer, Applied | Accepted), answer
     return answer
 
 
-async def unclaimed(store: Store) -> int:
-    """How many messages nobody has taken; they are gone afterwards."""
+async def delete_unread_messages(store: Store) -> int:
+    """Delete the messages that no instance has received, and return their number."""
     return await store.prune_messaging(events_before=0, messages_before=999, limit=99)
 
 
-async def gone(one: Actor, how: str, *, now: int = 40) -> Applied:
-    """Leave a channel for good, one way or the other."""
+async def leave_channel(one: DrivenInstance, how: str, *, now: int = 40) -> Applied:
+    """End the instance's subscription or wait in the given way."""
     match how:
         case "end":
             return await one.end(now=now)
@@ -156,8 +156,8 @@ async def gone(one: Actor, how: str, *, now: int = 40) -> Applied:
             return answer
 
 
-async def at_rest(one: Actor, how: str, *, now: int = 40) -> Applied:
-    """Cease to run until somebody says so."""
+async def pause_or_block(one: DrivenInstance, how: str, *, now: int = 40) -> Applied:
+    """Pause or block the instance."""
     if how == "block":
         return await one.write(now=now, status=Status.BLOCKED, blocked_by="code-0")
     (answer,) = await write(one.store, request(ControlKind.PAUSE, one.id, now=now))

@@ -1,4 +1,4 @@
-"""Generations, and what is put back when a failed instance is tried again."""
+"""Generations, and the memberships that a retry restores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.store.conformance.builders import (
     wait,
     write,
 )
-from tests.store.conformance.driver import Actor, actors, subscribers, tell
+from tests.store.conformance.driver import DrivenInstance, new_instances, subscribers, tell
 
 from romancy.errors import ChannelNotSubscribedError
 from romancy.model.history import Entry, Kind, Role
@@ -37,11 +37,11 @@ archived = pytest.mark.parametrize("archive", [True, False], ids=["archived", "n
 
 
 class TestGenerations:
-    """A recurrence is one commit: new input, new history, the same hands; what was unread stays unread."""
+    """Recur is one commit with new input and a new history; the owner stays, and unread messages stay unread."""
 
     @archived
     async def test_the_next_generation_begins(self, store: Store, *, archive: bool) -> None:
-        (a,) = await actors(store, "a", now=10)
+        (a,) = await new_instances(store, "a", now=10)
         await a.write(now=20, history=(entry(1), entry(2)), keep_owned=True, retrying_since=15)
         answer = await a.recur(now=60, archive=archive, history=(entry(3),))
         assert (answer.owned, answer.replies) == (True, ())
@@ -58,7 +58,7 @@ class TestGenerations:
         assert await store.history("a", 2, after=0, limit=9) == [entry(1)]
 
     async def test_old_generations_are_trimmed_a_few_at_a_time(self, store: Store) -> None:
-        a, b = await actors(store, "a", "b", now=10)
+        a, b = await new_instances(store, "a", "b", now=10)
         for now in (20, 30, 40):
             await a.recur(now=now, archive=True, history=(entry(1),))
         await b.recur(now=25, archive=True, history=(entry(1),))
@@ -70,7 +70,7 @@ class TestGenerations:
         assert (await row(store, "b")).generation == 2
 
     async def test_an_archived_generation_can_be_read(self, store: Store) -> None:
-        (a,) = await actors(store, "a", now=10)
+        (a,) = await new_instances(store, "a", now=10)
         await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), keep_owned=True)
         await a.recur(now=60, history=(entry(2),))
         await a.recur(now=80)
@@ -86,10 +86,10 @@ class TestGenerations:
         assert [one.op for one in await store.attempts("a", 1)] == ["op-1"]
         assert await store.get("a", 3) == await store.get("a")
         assert await store.get("a", 4) is None
-        assert await store.get("nobody", 1) is None
+        assert await store.get("unknown", 1) is None
 
     async def test_one_that_is_not_kept_is_gone(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.write(now=20, history=(entry(1),), attempts=(attempt(is_open=False),), keep_owned=True)
         await a.recur(archive=False, history=(entry(2),))
         assert await store.get("a", 1) is None
@@ -121,29 +121,32 @@ class TestGenerations:
         await a.recur(archive=archive)
         assert [mail.kind for mail in (await store.inbox("a")).items] == ["cancel"]
         assert await store.members("crew") == ["a"]
-        heard = [await a.ask(receive(op=f"jobs:{n}"), now=61) for n in (1, 2, 3)]
-        assert heard == [{"jobs:1": "two"}, {"jobs:2": "three"}, {}]
-        assert await a.ask(wait(), now=62) == {"paid:1": "e-2"}, "what was consumed is consumed"
+        received = [await a.ask(receive(op=f"jobs:{n}"), now=61) for n in (1, 2, 3)]
+        assert received == [{"jobs:1": "two"}, {"jobs:2": "three"}, {}]
+        assert await a.ask(wait(), now=62) == {"paid:1": "e-2"}, "consumed events stay consumed"
         assert await a.ask(wait(op="paid:2"), now=63) == {}
 
     async def test_it_says_something_with_its_last_commit(self, store: Store) -> None:
         (b,) = await subscribers(store, "b", mode=ChannelMode.BROADCAST)
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await b.ask(receive())
         assert (await a.recur(effects=(Publish(message()),))).woken == ("b",)
         assert await b.ask(receive(), now=70) == {"jobs:1": "one"}
 
     async def test_it_does_not_forget_what_arrived_meanwhile(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await write(store, request(ControlKind.CANCEL))
         answer = await a.recur(inbox_seen=0)
-        assert answer.inbox_version == 1, "the owner sees that it has not seen it"
+        assert answer.inbox_version == 1, "the owner learns that there is an unread item"
         assert await store.with_unread_inbox(ME) == ["a"]
 
     async def test_the_old_generation_is_fenced(self, store: Store) -> None:
         (a,) = await subscribers(store, "a")
-        late = [await a.made(history=(entry(2),)), await a.made(store_calls=(receive(),), effects=(Unsubscribe("jobs"),))]
-        again = await a.made(keep_owned=True, recur=Recurrence(b"next"), now=60)
+        late = [
+            await a.build(history=(entry(2),)),
+            await a.build(store_calls=(receive(),), effects=(Unsubscribe("jobs"),)),
+        ]
+        again = await a.build(keep_owned=True, recur=Recurrence(b"next"), now=60)
         await tell(store, publish())
         a.learn(again, (await write(store, again))[0])
         for one in (*late, again):
@@ -164,7 +167,7 @@ class TestGenerations:
         assert await store.history("a", 1, after=0, limit=9) == []
 
     async def test_a_warm_run_recurs_and_claims_at_once(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.ask(wait())
         assert not a.owned
         await tell(store, accept(event(), now=30))
@@ -175,17 +178,17 @@ class TestGenerations:
         assert await a.ask(wait(), now=41) == {"paid:1": "e-1"}
 
     async def test_a_cold_worker_goes_on_with_the_generation(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.recur()
         await a.write(history=(entry(1),), keep_owned=True)
         await store.release(ME, now=70)
-        await a.claimed(now=70)
-        assert a.length == 1, "the history of this generation"
+        await a.claim(now=70)
+        assert a.length == 1, "the length of this generation's history"
         assert await a.ask(wait(), now=71) == {}
 
 
-class TestBonds:
-    """A failed instance that is tried again belongs where it belonged; the code will not ask for it once more."""
+class TestMemberships:
+    """A retry restores the subscriptions and groups of a failed instance, because the code will not register them again."""
 
     @pytest.mark.parametrize("mode", MODES)
     async def test_a_subscription_is_put_back(self, store: Store, mode: ChannelMode) -> None:
@@ -212,7 +215,7 @@ class TestBonds:
         assert await a.ask(receive(), now=97) == {"jobs:1": ChannelNotSubscribedError}
 
     async def test_memberships_are_put_back(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         joined = tuple(_effect(n, Kind.JOIN_GROUP, group=name) for n, name in enumerate(("crew", "staff"), 1))
         await a.do(JoinGroup("crew"), JoinGroup("staff"), history=joined)
         await _fail_and_retry(a)
@@ -241,7 +244,7 @@ class TestBonds:
 
     async def test_a_failed_subscription_is_not_put_back(self, store: Store) -> None:
         (b,) = await subscribers(store, "b", mode=ChannelMode.COMPETING)
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.ask(subscribe(mode=ChannelMode.BROADCAST), keep_owned=True)
         await b.end()
         await _fail_and_retry(a)
@@ -249,15 +252,15 @@ class TestBonds:
 
 
 def _effect(seq: int, kind: Kind, **asked: str) -> Entry:
-    """What a run records of something it said."""
+    """The recorded entry of an effect."""
     return entry(seq, kind=kind, role=Role.OUT_OF_BAND, input=json.dumps(asked).encode())
 
 
-async def _fail_and_retry(one: Actor) -> None:
+async def _fail_and_retry(one: DrivenInstance) -> None:
     await one.end(now=90, status=Status.FAILED)
     await _retry(one)
 
 
-async def _retry(one: Actor) -> None:
+async def _retry(one: DrivenInstance) -> None:
     await write(one.store, request(ControlKind.RETRY, one.id, now=95))
-    await one.claimed(now=95)
+    await one.claim(now=95)

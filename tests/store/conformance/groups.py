@@ -1,4 +1,4 @@
-"""Groups: who is in, and who hears what is said to all."""
+"""Groups: their members, and the messages to all members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.store.conformance.builders import (
     subscribe,
     write,
 )
-from tests.store.conformance.driver import Actor, actors, subscribers, tell
+from tests.store.conformance.driver import DrivenInstance, new_instances, subscribers, tell
 
 from romancy.errors import ChannelNotSubscribedError, GroupNotJoinedError
 from romancy.model.history import Kind
@@ -28,13 +28,13 @@ from romancy.store.port import Store
 JOIN = JoinGroup("crew")
 
 
-def shout(data: str = "one", group: str = "crew", *, now: int = 30) -> PostMessage:
-    """A message for a group, from outside."""
+def send_to_group(data: str = "one", group: str = "crew", *, now: int = 30) -> PostMessage:
+    """A message to a group, from outside."""
     return PostMessage(SendToGroup(message(data), group), now)
 
 
-async def crew(store: Store, *ids: str) -> list[Actor]:
-    """New instances that have subscribed to their own messages and joined, one after the other."""
+async def join_crew(store: Store, *ids: str) -> list[DrivenInstance]:
+    """New instances that subscribe to direct messages and join the group, one after the other."""
     found = await subscribers(store, *ids, mode=ChannelMode.DIRECT)
     for at, one in enumerate(found, 15):
         await one.do(JOIN, now=at)
@@ -42,20 +42,20 @@ async def crew(store: Store, *ids: str) -> list[Actor]:
 
 
 class TestGroups:
-    """Members are listed in the order they joined, and are in until they leave or end."""
+    """Members are listed in the order they joined, until they leave or end."""
 
     async def test_members_come_in_the_order_they_joined(self, store: Store) -> None:
-        await crew(store, "b", "c", "a")
+        await join_crew(store, "b", "c", "a")
         assert await store.members("crew") == ["b", "c", "a"]
         assert await store.members("Crew") == []
 
     async def test_joining_twice_is_joining_once(self, store: Store) -> None:
-        a, _ = await crew(store, "a", "b")
+        a, _ = await join_crew(store, "a", "b")
         await a.do(JOIN, JOIN, now=40)
         assert await store.members("crew") == ["a", "b"]
 
     async def test_who_leaves_is_out(self, store: Store) -> None:
-        a, b = await crew(store, "a", "b")
+        a, b = await join_crew(store, "a", "b")
         assert await a.ask(leave(), now=40) == {"leave:crew": None}
         assert await store.members("crew") == ["b"]
         assert await a.ask(leave(), now=41) == {"leave:crew": GroupNotJoinedError}
@@ -64,13 +64,13 @@ class TestGroups:
         assert await store.members("crew") == ["b", "a"]
 
     async def test_a_workflow_asks_who_is_in(self, store: Store) -> None:
-        a, _ = await crew(store, "b", "a")
-        assert await a.ask(members(), members("nobody's")) == {"members:crew": ["b", "a"], "members:nobody's": []}
+        a, _ = await join_crew(store, "b", "a")
+        assert await a.ask(members(), members("unknown")) == {"members:crew": ["b", "a"], "members:unknown": []}
         recorded = (await store.history("b", 1, after=1, limit=9))[0]
         assert recorded.kind is Kind.MEMBERS
 
     async def test_what_is_said_in_one_commit_comes_before_what_is_asked(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         assert await a.ask(members(), leave(), members("x"), effects=(JOIN,)) == {
             "members:crew": ["a"],
             "leave:crew": None,
@@ -80,7 +80,7 @@ class TestGroups:
 
     @pytest.mark.parametrize("how", ["end", "terminate"])
     async def test_who_has_ended_is_out(self, store: Store, how: str) -> None:
-        a, _ = await crew(store, "a", "b")
+        a, _ = await join_crew(store, "a", "b")
         if how == "end":
             await a.end()
         else:
@@ -88,11 +88,11 @@ class TestGroups:
         assert await store.members("crew") == ["b"]
 
     async def test_every_member_hears_what_is_said_to_all(self, store: Store) -> None:
-        a, b, c = await crew(store, "a", "b", "c")
+        a, b, c = await join_crew(store, "a", "b", "c")
         (outsider,) = await subscribers(store, "o", mode=ChannelMode.DIRECT)
         for one in (a, b, outsider):
             await one.ask(receive())
-        answer = await tell(store, shout(now=30))
+        answer = await tell(store, send_to_group(now=30))
         assert sorted(answer.woken) == ["a", "b"]
         assert await outsider.ask(receive(), now=40) == {}
         for one in (a, b, c):
@@ -100,20 +100,20 @@ class TestGroups:
             assert await one.ask(receive(op="jobs:2"), now=41) == {}
 
     async def test_a_member_hears_it_when_it_subscribes(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.do(JOIN)
-        await tell(store, shout())
+        await tell(store, send_to_group())
         assert await a.ask(receive(), now=40) == {"jobs:1": ChannelNotSubscribedError}
         await a.ask(subscribe(mode=ChannelMode.DIRECT), now=41, keep_owned=True)
         assert await a.ask(receive(), now=42) == {"jobs:1": "one"}
 
     async def test_who_joins_later_does_not_hear_it(self, store: Store) -> None:
-        await tell(store, shout("to nobody"))
-        (a,) = await crew(store, "a")
+        await tell(store, send_to_group("unreceived"))
+        (a,) = await join_crew(store, "a")
         assert await a.ask(receive(), now=40) == {}
 
     async def test_a_member_hears_itself(self, store: Store) -> None:
-        a, b = await crew(store, "a", "b")
+        a, b = await join_crew(store, "a", "b")
         await b.ask(receive())
         said: tuple[Effect, ...] = (SendToGroup(message("one"), "crew"), Publish(message("lost", "nowhere")))
         answer = await a.do(*said, now=30)
@@ -122,16 +122,16 @@ class TestGroups:
         assert await b.ask(receive(), now=40) == {"jobs:1": "one"}
 
     async def test_a_zombie_joins_nothing(self, store: Store) -> None:
-        (a,) = await actors(store, "a")
-        late = await a.made(effects=(JOIN,), store_calls=(members(),))
+        (a,) = await new_instances(store, "a")
+        late = await a.build(effects=(JOIN,), store_calls=(members(),))
         await store.sweep([], now=40, limit=9)
         assert await write(store, late) == [Refused(Status.PENDING)]
         assert await store.members("crew") == []
 
     async def test_what_the_database_refuses_joins_nothing(self, store: Store) -> None:
-        a, b = await actors(store, "a", "b")
-        bad = await a.made(effects=(JOIN,), history=(entry(1), entry(1)))
-        good = await b.made(effects=(JOIN,))
+        a, b = await new_instances(store, "a", "b")
+        bad = await a.build(effects=(JOIN,), history=(entry(1), entry(1)))
+        good = await b.build(effects=(JOIN,))
         wrong, right = await store.commit([bad, good])
         assert isinstance(wrong, Exception)
         assert not isinstance(right, Exception)
@@ -139,7 +139,7 @@ class TestGroups:
 
     async def test_members_join_through_two_stores(self, store: Store, make_store: MakeStore) -> None:
         other = await make_store()
-        found = await actors(store, *(f"i{n}" for n in range(10)))
+        found = await new_instances(store, *(f"i{n}" for n in range(10)))
         for one in found[5:]:
             one.store = other
         await asyncio.gather(*(one.do(JOIN) for one in found))

@@ -1,4 +1,4 @@
-"""Workers that come, beat, go and die; and what is thrown away."""
+"""Registration, heartbeats and sweeps of workers, and retention."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from romancy.store.port import JournalEntry, Runnable, Store
 
 
 class TestUpkeep:
-    """Ownership ends with its worker, and nothing is freed that is alive."""
+    """A sweep frees the instances of dead workers, and no others."""
 
-    async def test_what_nobody_can_run_is_told_by_kind_and_blocked_once_it_is_long_due(self, store: Store) -> None:
+    async def test_unrunnable_instances_are_listed_by_kind_and_blocked_once_long_due(self, store: Store) -> None:
         await write(store, *(create(f"a{n}", now=10 + n, owner=None, workflow="lost", version="") for n in range(3)))
         await write(store, create("b", now=10, owner=None, workflow="lost", version="2"), create("c", workflow="owned"))
         assert await store.kinds_waiting() == [("lost", ""), ("lost", "2")]
@@ -49,24 +49,24 @@ class TestUpkeep:
         assert await store.release(ME, now=30) == 0
         assert await store.workers() == []
 
-    async def test_a_pulse_renews_the_beat(self, store: Store) -> None:
+    async def test_a_heartbeat_renews_the_row_of_its_worker(self, store: Store) -> None:
         await store.register_worker(worker(heartbeat_at=10))
-        pulse = store.heartbeat(ME)
+        heartbeat = store.heartbeat(ME)
         try:
-            assert await asyncio.to_thread(pulse.renew, 25)
+            assert await asyncio.to_thread(heartbeat.renew, 25)
             assert [one.heartbeat_at for one in await store.workers()] == [25]
         finally:
-            pulse.close()
+            heartbeat.close()
 
-    async def test_a_pulse_learns_that_its_worker_was_struck_off(self, store: Store) -> None:
+    async def test_a_heartbeat_learns_that_its_worker_was_swept(self, store: Store) -> None:
         await store.register_worker(worker())
-        pulse = store.heartbeat(ME)
+        heartbeat = store.heartbeat(ME)
         try:
             await store.release(ME, now=30)
-            assert not await asyncio.to_thread(pulse.renew, 40)
+            assert not await asyncio.to_thread(heartbeat.renew, 40)
             assert await store.workers() == []
         finally:
-            pulse.close()
+            heartbeat.close()
 
     async def test_a_release_frees_everything_at_once(self, store: Store) -> None:
         await started(store, "a", "b")
@@ -107,7 +107,7 @@ class TestUpkeep:
         assert await store.workers() == []
         assert (await store.sweep([(ME, 10)], now=99, limit=1)).freed == 0
 
-    async def test_a_sweep_frees_what_nobody_on_the_list_owns(self, store: Store) -> None:
+    async def test_a_sweep_frees_instances_of_unregistered_owners(self, store: Store) -> None:
         await started(store, "a")
         await write(store, create("b", owner=OTHER))
         await store.register_worker(worker(OTHER))

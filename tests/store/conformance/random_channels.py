@@ -1,4 +1,4 @@
-"""A crowd that competes for messages, at random: nobody waits beside a message, and none is lost or read twice."""
+"""Random competing subscribers: no instance waits while there is a message, and no message is lost or received twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 from tests.store.conformance.builders import publish, receive, request, row, subscribe, write
-from tests.store.conformance.driver import Actor, actors, tell, unclaimed
+from tests.store.conformance.driver import DrivenInstance, delete_unread_messages, new_instances, tell
 
 from romancy.model.messaging import ChannelMode, Unsubscribe
 from romancy.model.status import Status
@@ -14,125 +14,134 @@ from romancy.model.transition import ControlKind
 from romancy.store.port import Store
 
 
-class TestCrowds:
-    """Whoever comes, waits, gives up, rests, dies or begins anew: what can be read is read."""
+class TestRandomChannels:
+    """Instances subscribe, wait, give up, pause, lose their workers and recur, and every message can still be received."""
 
     @pytest.mark.parametrize("seed", range(12))
-    async def test_nobody_waits_beside_a_message(self, store: Store, seed: int) -> None:
-        crowd = Crowd(store, random.Random(seed))
+    async def test_no_instance_waits_while_there_is_a_message(self, store: Store, seed: int) -> None:
+        population = Population(store, random.Random(seed))
         for _ in range(60):
-            await crowd.happen()
-        await crowd.settle()
-        left = await unclaimed(store)
-        assert len(crowd.heard) == len(set(crowd.heard)), "read twice"
-        assert len(crowd.heard) + left == crowd.published
-        waiting = [one.actor.id for one in crowd.people if one.waits and not one.rests]
-        assert not (left and waiting), f"{waiting} wait while {left} messages lie there"
+            await population.act()
+        await population.settle()
+        left = await delete_unread_messages(store)
+        assert len(population.received) == len(set(population.received)), "received twice"
+        assert len(population.received) + left == population.published
+        waiting = [one.instance.id for one in population.members if one.is_waiting and not one.paused]
+        assert not (left and waiting), f"{waiting} wait although there are {left} messages"
 
 
-class Person:
-    """One of the crowd."""
+class Member:
+    """An instance, and whether it waits or is paused."""
 
-    def __init__(self, actor: Actor) -> None:
-        self.actor = actor
-        self.waits = False
-        self.rests = False
+    def __init__(self, instance: DrivenInstance) -> None:
+        self.instance = instance
+        self.is_waiting = False
+        self.paused = False
 
 
-class Crowd:
+class Population:
     """Instances that have subscribed to one channel."""
 
-    def __init__(self, store: Store, chance: random.Random) -> None:
+    def __init__(self, store: Store, rng: random.Random) -> None:
         self.store = store
-        self.chance = chance
-        self.people: list[Person] = []
-        self.heard: list[str] = []
+        self.rng = rng
+        self.members: list[Member] = []
+        self.received: list[str] = []
         self.published = 0
-        self.born = 0
+        self.created = 0
         self.now = 100
 
-    async def happen(self) -> None:
-        """Something happens."""
+    async def act(self) -> None:
+        """Do one random action."""
         self.now += 1
-        if self.chance.random() < 0.3:
+        if self.rng.random() < 0.3:
             self.published += 1
             await tell(self.store, publish(f"m{self.published}", now=self.now))
-        elif len(self.people) < 5 and self.chance.random() < 0.4:
-            await self._come()
-        elif self.people:
-            one = self.chance.choice(self.people)
-            await (self._go_on(one) if one.rests else self._act(one))
+        elif len(self.members) < 5 and self.rng.random() < 0.4:
+            await self._subscribe_new()
+        elif self.members:
+            one = self.rng.choice(self.members)
+            await (self._resume(one) if one.paused else self._act_on(one))
 
     async def settle(self) -> None:
-        """Whoever was called, or has lost its worker, looks; until nobody is called."""
+        """Let each woken instance, and each one without a worker, receive, until no instance is woken."""
         busy = True
         while busy:
             self.now += 1
             busy = False
-            for one in self.people:
-                if one.waits and not one.rests and (await self._is_free(one) or await one.actor.called()):
+            for one in self.members:
+                if one.is_waiting and not one.paused and (await self._is_free(one) or await one.instance.matched_waits()):
                     busy = True
-                    await self._look(one)
+                    await self._receive(one)
 
-    async def _come(self) -> None:
-        self.born += 1
-        (actor,) = await actors(self.store, f"i{self.born}", now=self.now)
-        await actor.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, keep_owned=True)
-        self.people.append(Person(actor))
+    async def _subscribe_new(self) -> None:
+        self.created += 1
+        (instance,) = await new_instances(self.store, f"i{self.created}", now=self.now)
+        await instance.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, keep_owned=True)
+        self.members.append(Member(instance))
 
-    async def _act(self, one: Person) -> None:
-        effects = [self._look, self._look, self._give_up, self._rest, self._end, self._recur, self._lose, self._resubscribe]
-        await self.chance.choice(effects)(one)
+    async def _act_on(self, one: Member) -> None:
+        effects = [
+            self._receive,
+            self._receive,
+            self._withdraw,
+            self._pause,
+            self._end,
+            self._recur,
+            self._lose_workers,
+            self._resubscribe,
+        ]
+        await self.rng.choice(effects)(one)
 
-    async def _look(self, one: Person) -> None:
+    async def _receive(self, one: Member) -> None:
         if await self._is_free(one):
-            await one.actor.claimed(now=self.now)
-        since = self.now if not one.waits else 99
-        hold = self.chance.random() < 0.4
-        heard = await one.actor.ask(receive(since=since), now=self.now, keep_owned=hold)
-        self.heard += heard.values()
-        one.waits = not heard
+            await one.instance.claim(now=self.now)
+        since = self.now if not one.is_waiting else 99
+        hold = self.rng.random() < 0.4
+        received = await one.instance.ask(receive(since=since), now=self.now, keep_owned=hold)
+        self.received += received.values()
+        one.is_waiting = not received
 
-    async def _give_up(self, one: Person) -> None:
-        if one.waits and not await self._is_free(one):
-            await one.actor.write(now=self.now, withdrawn=("jobs:1",), keep_owned=True)
-            one.waits = False
+    async def _withdraw(self, one: Member) -> None:
+        if one.is_waiting and not await self._is_free(one):
+            await one.instance.write(now=self.now, withdrawn=("jobs:1",), keep_owned=True)
+            one.is_waiting = False
 
-    async def _rest(self, one: Person) -> None:
-        if one.actor.owned:
-            await one.actor.write(now=self.now, status=Status.PAUSED)
+    async def _pause(self, one: Member) -> None:
+        if one.instance.owned:
+            await one.instance.write(now=self.now, status=Status.PAUSED)
         else:
-            await write(self.store, request(ControlKind.PAUSE, one.actor.id, now=self.now))
-        one.rests = True
+            await write(self.store, request(ControlKind.PAUSE, one.instance.id, now=self.now))
+        one.paused = True
 
-    async def _go_on(self, one: Person) -> None:
-        await write(self.store, request(ControlKind.RESUME, one.actor.id, now=self.now))
-        one.rests = False
-        await one.actor.claimed(now=self.now)
-        if one.waits:
-            await self._look(one)
+    async def _resume(self, one: Member) -> None:
+        await write(self.store, request(ControlKind.RESUME, one.instance.id, now=self.now))
+        one.paused = False
+        await one.instance.claim(now=self.now)
+        if one.is_waiting:
+            await self._receive(one)
 
-    async def _end(self, one: Person) -> None:
-        self.people.remove(one)
-        await write(self.store, request(ControlKind.TERMINATE, one.actor.id, now=self.now))
+    async def _end(self, one: Member) -> None:
+        self.members.remove(one)
+        await write(self.store, request(ControlKind.TERMINATE, one.instance.id, now=self.now))
 
-    async def _recur(self, one: Person) -> None:
+    async def _recur(self, one: Member) -> None:
         if not await self._is_free(one):
-            await one.actor.recur(now=self.now, archive=self.chance.random() < 0.5)
-            one.waits = False
+            await one.instance.recur(now=self.now, archive=self.rng.random() < 0.5)
+            one.is_waiting = False
 
-    async def _lose(self, one: Person) -> None:
-        """All who are in hand lose their worker."""
+    async def _lose_workers(self, one: Member) -> None:
+        """All owned instances lose their worker."""
         await self.store.sweep([], now=self.now, limit=99)
-        for each in self.people:
-            if each.actor.owned:
-                each.actor.owned = False
+        for each in self.members:
+            if each.instance.owned:
+                each.instance.owned = False
 
-    async def _resubscribe(self, one: Person) -> None:
+    async def _resubscribe(self, one: Member) -> None:
         if not await self._is_free(one):
-            await one.actor.do(Unsubscribe("jobs"), now=self.now)
-            await one.actor.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, keep_owned=True)
+            await one.instance.do(Unsubscribe("jobs"), now=self.now)
+            await one.instance.ask(subscribe(mode=ChannelMode.COMPETING), now=self.now, keep_owned=True)
 
-    async def _is_free(self, one: Person) -> bool:
-        """Its worker is gone: somebody has to claim it."""
-        return (await row(self.store, one.actor.id)).epoch != one.actor.epoch
+    async def _is_free(self, one: Member) -> bool:
+        """Whether its worker has lost it, so that a worker must claim it."""
+        return (await row(self.store, one.instance.id)).epoch != one.instance.epoch

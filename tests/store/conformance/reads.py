@@ -1,4 +1,4 @@
-"""Reading: for the engine and for people."""
+"""Reading, by the engine and by operators."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ WAIT = Wait("timer:1", WaitKind.TIMER, since=20, due=99)
 
 
 class TestReading:
-    """What was written is read, at once and whole."""
+    """Everything that was written can be read, at once and in full."""
 
-    async def test_nobody_is_there(self, store: Store) -> None:
-        assert await store.get("nobody") is None
-        assert await store.load("nobody") is None
-        assert await store.inbox("nobody") == Inbox(0, (), ())
-        assert await store.history("nobody", 1, after=0, limit=9) == []
-        assert await store.attempts("nobody", 1) == []
-        assert await store.journal("nobody") == []
-        assert await store.statuses(["nobody"]) == {}
+    async def test_an_unknown_instance(self, store: Store) -> None:
+        assert await store.get("unknown") is None
+        assert await store.load("unknown") is None
+        assert await store.inbox("unknown") == Inbox(0, (), ())
+        assert await store.history("unknown", 1, after=0, limit=9) == []
+        assert await store.attempts("unknown", 1) == []
+        assert await store.journal("unknown") == []
+        assert await store.statuses(["unknown"]) == {}
         assert await store.statuses([]) == {}
         assert await store.list(InstanceFilter()) == []
 
@@ -53,12 +53,12 @@ class TestReading:
     async def test_statuses_of_those_that_exist(self, store: Store) -> None:
         await started(store, "a", "b")
         await write(store, ending("b"))
-        found = await store.statuses(["a", "b", "nobody", "a"])
+        found = await store.statuses(["a", "b", "unknown", "a"])
         assert found == {"a": Status.RUNNING, "b": Status.COMPLETED}
 
     async def test_standings_of_those_that_exist(self, store: Store) -> None:
         await started(store, "a", "b")
-        before = await store.progress(["a", "b", "nobody", "a"])
+        before = await store.progress(["a", "b", "unknown", "a"])
         assert {id: one[:3] for id, one in before.items()} == {"a": (1, 0, Status.RUNNING), "b": (1, 0, Status.RUNNING)}
         await write(store, transition(history=(entry(1), entry(2)), now=77))
         await write(store, ending("b"))
@@ -70,7 +70,7 @@ class TestReading:
         await started(store, "a", "b", "c")
         await write(store, ending("b"))
         await write(store, ending("c", status=Status.FAILED, ending=Ending(error=b"{}")))
-        found = await store.endings(["a", "b", "c", "nobody", "a"])
+        found = await store.endings(["a", "b", "c", "unknown", "a"])
         assert found == {"a": None, "b": (Status.COMPLETED, Ending(b"output")), "c": (Status.FAILED, Ending(error=b"{}"))}
 
     @pytest.mark.parametrize(

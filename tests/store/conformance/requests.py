@@ -1,4 +1,4 @@
-"""Cancel, pause, resume and terminate."""
+"""Control requests: cancel, pause, resume and terminate."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ CANCEL, PAUSE, RESUME, TERMINATE = ControlKind.CANCEL, ControlKind.PAUSE, Contro
 
 
 class TestRequests:
-    """What somebody outside asks is done at once, or lies in the inbox of the run that owns the instance."""
+    """A request takes effect at once, or becomes an inbox item of the run that owns the instance."""
 
     @pytest.mark.parametrize("kind", list(ControlKind))
     async def test_an_unknown_instance_is_refused(self, store: Store, kind: ControlKind) -> None:
-        assert await write(store, request(kind, "nobody")) == [Refused(None)]
-        assert await store.journal("nobody") == []
+        assert await write(store, request(kind, "unknown")) == [Refused(None)]
+        assert await store.journal("unknown") == []
 
     @pytest.mark.parametrize("kind", [CANCEL, PAUSE, RESUME, TERMINATE])
     async def test_an_ended_instance_refuses(self, store: Store, kind: ControlKind) -> None:
@@ -53,8 +53,8 @@ class TestRequests:
     async def test_cancelling_an_owned_instance_sends_mail(self, store: Store) -> None:
         await started(store, "a")
         assert await write(store, request(CANCEL, now=50, reason="late")) == [Applied(inbox_version=1)]
-        signal, (mail,), _ = await store.inbox("a")
-        assert (signal, mail.kind, mail.op, mail.body, mail.at) == (1, "cancel", "", b'"late"', 50)
+        inbox_version, (item,), _ = await store.inbox("a")
+        assert (inbox_version, item.kind, item.op, item.body, item.at) == (1, "cancel", "", b'"late"', 50)
         one = await row(store)
         assert (one.owner, one.status) == (ME, Status.RUNNING)
         assert await store.with_unread_inbox(ME) == ["a"]
@@ -73,9 +73,9 @@ class TestRequests:
         assert await write(store, last) == [Applied(inbox_version=1, owned=True)]
         one = await row(store)
         assert (one.owner, one.status, one.ended_at, one.length) == (ME, Status.RUNNING, None, 1)
-        (mail,) = (await store.inbox("a")).items
+        (item,) = (await store.inbox("a")).items
         knowing = ending(
-            status=Status.CANCELLED, inbox_seen=1, consumed_items=(mail.id,), history=(entry(2, kind=Kind.CANCEL),)
+            status=Status.CANCELLED, inbox_seen=1, consumed_items=(item.id,), history=(entry(2, kind=Kind.CANCEL),)
         )
         assert await write(store, knowing) == [Applied(inbox_version=1)]
         assert (await row(store)).status is Status.CANCELLED
@@ -129,8 +129,8 @@ class TestRequests:
     async def test_pausing_an_owned_instance_sends_mail_once(self, store: Store) -> None:
         await started(store, "a")
         assert await write(store, request(PAUSE), request(PAUSE)) == [Applied(1), Applied(1)]
-        signal, mails, _ = await store.inbox("a")
-        assert (signal, [mail.kind for mail in mails]) == (1, ["pause"])
+        inbox_version, items, _ = await store.inbox("a")
+        assert (inbox_version, [item.kind for item in items]) == (1, ["pause"])
         assert (await row(store)).status is Status.RUNNING
 
     async def test_a_blocked_instance_cannot_be_paused(self, store: Store) -> None:

@@ -1,11 +1,11 @@
-"""Trying a failed instance again."""
+"""Retries of failed instances."""
 
 from __future__ import annotations
 
 import pytest
 from tests.store.conformance.builders import (
     attempt,
-    beside,
+    compensation,
     create,
     ending,
     entry,
@@ -27,13 +27,13 @@ FAILED = Ending(error=b"error", fingerprint="print")
 
 
 class TestRetries:
-    """A retry keeps what stands, sets the rest aside and makes the instance due."""
+    """A retry keeps the successful entries, sets the others aside and makes the instance due."""
 
     async def test_the_failed_activity_is_set_aside(self, store: Store) -> None:
         await started(store, "a")
-        story = (entry(1), entry(2, outcome=Outcome.ERROR))
+        history = (entry(1), entry(2, outcome=Outcome.ERROR))
         await write(store, transition(attempts=(attempt("op-2", is_open=False),)))
-        await write(store, ending(status=Status.FAILED, ending=FAILED, history=story))
+        await write(store, ending(status=Status.FAILED, ending=FAILED, history=history))
         assert await write(store, request(RETRY, now=60)) == [Applied()]
         loaded = await store.load("a")
         assert loaded is not None
@@ -51,13 +51,13 @@ class TestRetries:
         stored = await store.get("a")
         assert stored is not None
         assert (stored.input, stored.output, stored.error) == (b"input", None, None)
-        # The cancel was forgotten with the failure: a new one is new.
+        # The retry has removed the old cancellation, so this request counts.
         assert await write(store, request(ControlKind.CANCEL)) == [Applied(inbox_version=2)]
 
     async def test_what_was_compensated_is_done_again_in_a_new_round(self, store: Store) -> None:
         await started(store, "a")
-        story = (entry(1), entry(2), entry(3, outcome=Outcome.ERROR), beside(4, "compensate:op-1"))
-        await write(store, ending(status=Status.FAILED, ending=FAILED, history=story))
+        history = (entry(1), entry(2), entry(3, outcome=Outcome.ERROR), compensation(4, "compensate:op-1"))
+        await write(store, ending(status=Status.FAILED, ending=FAILED, history=history))
         await write(store, request(RETRY))
         roles = [one.role for one in await store.history("a", 1, after=0, limit=9)]
         assert roles == [Role.DISCARDED, Role.RETAINED, Role.DISCARDED, Role.DISCARDED, Role.FED]

@@ -1,4 +1,4 @@
-"""Plain steps: only the history grows. A store may write many of them at once; each counts by itself all the same."""
+"""Transitions that only add entries. A store may write many in one statement; each is decided by itself all the same."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ HELD = Applied(0, owned=True)
 
 
 def step(instance_id: str = "a", seq: int = 1, *, entries: int = 1, **more: Any) -> Transition:
-    """The entries that follow on a history of `seq - 1`."""
-    story = tuple(entry(seq + number) for number in range(entries))
-    given: dict[str, Any] = {"history": story, "length": seq - 1}
+    """A transition with the entries that follow on a history of length `seq - 1`."""
+    added = tuple(entry(seq + number) for number in range(entries))
+    given: dict[str, Any] = {"history": added, "length": seq - 1}
     return transition(instance_id, **(given | more))
 
 
 async def stored(store: Store, instance_id: str = "a") -> list[int]:
-    """The numbers of the entries there are."""
+    """The numbers of the stored entries."""
     return [one.seq for one in await store.history(instance_id, 1, after=0, limit=1000)]
 
 
 class TestSteps:
-    """A step is written under the epoch it names, once, whatever its neighbours are."""
+    """A step is written once, under the epoch that it names, whatever else is in its batch."""
 
     async def test_steps_leave_the_hot_row_alone(self, store: Store) -> None:
         await started(store, "a", "b")
@@ -63,9 +63,9 @@ class TestSteps:
             step("a", 2, worker=OTHER),
             step("a", 2, length=0),
             step("a"),
-            step("nobody"),
+            step("unknown"),
         ],
-        ids=["epoch", "generation", "worker", "later entry", "again", "nobody"],
+        ids=["epoch", "generation", "worker", "later entry", "again", "unknown"],
     )
     async def test_one_that_may_not_be_is_refused_alone(self, store: Store, bad: Transition) -> None:
         await started(store, "a", "b", "c")

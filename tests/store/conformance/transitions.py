@@ -1,4 +1,4 @@
-"""What runs write."""
+"""Transitions of runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVENT = Wait("event:1", WaitKind.EVENT, 20, None, "paid", "o-1", b'{"n":1}', "ap
 
 
 class TestTransitions:
-    """A transition is written under the epoch it names, whole or not at all."""
+    """A transition is written under the epoch that it names, whole or not at all."""
 
     async def test_one_that_was_committed_already_is_refused(self, store: Store) -> None:
         await started(store, "a")
@@ -170,7 +170,7 @@ class TestTransitions:
         assert await write(store, transition(new_epoch=2)) == [Refused(Status.COMPLETED)]
 
     async def test_an_unknown_instance_is_refused(self, store: Store) -> None:
-        assert await write(store, transition("nobody")) == [Refused(None)]
+        assert await write(store, transition("unknown")) == [Refused(None)]
 
     async def test_a_warm_run_claims_with_its_transition(self, store: Store) -> None:
         await started(store, "a")
@@ -245,7 +245,7 @@ class TestTransitions:
         late = [
             AttemptUpdate("a", 1, 0, attempt()),
             AttemptUpdate("a", 2, 1, attempt()),
-            AttemptUpdate("nobody", 1, 1, attempt()),
+            AttemptUpdate("unknown", 1, 1, attempt()),
         ]
         assert await write(store, *late) == [Refused(Status.RUNNING), Refused(Status.RUNNING), Refused(None)]
         await write(store, ending())

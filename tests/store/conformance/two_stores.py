@@ -1,4 +1,4 @@
-"""Two stores on one database: as two processes, or two connections, share it."""
+"""Two stores on one database, as two processes or two connections share it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from romancy.store.port import Store
 
 
 class TestSharing:
-    """What one store has answered, every other knows."""
+    """Every store sees what another one has answered."""
 
     async def test_a_second_store_sees_what_is_committed(self, store: Store, make_store: MakeStore) -> None:
         other = await make_store()

@@ -1,7 +1,7 @@
-"""A process that claims and writes with all its might: hammer.py DATABASE WORKER RIVAL LENGTH SEED.
+"""A process that claims and writes as fast as it can: stress_worker.py DATABASE WORKER RIVAL LENGTH SEED.
 
-It takes instances from its rival as if that had died, so that both become zombies again and again. At the end it prints
-how many entries were acknowledged and how many transitions refused.
+It sweeps the instances of its rival as if the rival had died, so that writes of both are fenced again and again. At the
+end it prints how many entries were acknowledged and how many transitions refused.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from romancy.store.port import Runnable, Store
 KINDS = [Runnable("order", "1"), Runnable("mail", "1")]
 
 
-class Hammer:
-    """One worker."""
+class StressWorker:
+    """One worker, with the instances that it owns."""
 
-    def __init__(self, store: Store, worker: str, rival: str, length: int, chance: random.Random) -> None:
+    def __init__(self, store: Store, worker: str, rival: str, length: int, rng: random.Random) -> None:
         self.store = store
         self.worker = worker
         self.rival = rival
         self.length = length
-        self.chance = chance
+        self.rng = rng
         self.owned: dict[str, tuple[int, int]] = {}
         self.acknowledged = 0
         self.refused = 0
 
     async def run(self) -> None:
-        """Work until everything has ended."""
+        """Claim, write and sweep until every instance has ended."""
         turn = 0
         while not await self._all_ended():
             turn += 1
@@ -45,7 +45,7 @@ class Hammer:
                 self.owned[row.instance_id] = (row.epoch, await self._length(row))
             await self._write()
             if turn % 3 == 0:
-                # No worker is enlisted: whatever the rival owns belongs to nobody. So does what we own.
+                # No worker is registered, so the sweep frees the instances of both workers.
                 await self.store.sweep([(self.rival, 0)], now=self.store.now(), limit=5)
 
     async def _length(self, row: InstanceRow) -> int:
@@ -69,7 +69,7 @@ class Hammer:
 
     def _step(self, instance_id: str, epoch: int, length: int) -> Transition:
         now = self.store.now()
-        seqs = range(length + 1, length + 1 + self.chance.randint(1, 2))
+        seqs = range(length + 1, length + 1 + self.rng.randint(1, 2))
         history = tuple(
             Entry(seq, Kind.ACTIVITY, f"op-{seq}", Outcome.OK, now, worker=self.worker, epoch=epoch) for seq in seqs
         )
@@ -82,7 +82,7 @@ class Hammer:
             new_epoch=epoch,
             status=Status.COMPLETED if ends else Status.RUNNING,
             now=now,
-            keep_owned=not ends and self.chance.random() < 0.6,
+            keep_owned=not ends and self.rng.random() < 0.6,
             inbox_seen=0,
             wake_at=now,
             history=history,
@@ -94,16 +94,16 @@ class Hammer:
 
 
 async def main(database: str, worker: str, rival: str, length: int, seed: int) -> None:
-    """Hammer and report."""
+    """Run the worker, and print its counts."""
     store = open_store(database, clock=SystemClock())
     await store.open()
-    sys.stdin.readline()  # Both begin at once.
-    hammer = Hammer(store, worker, rival, length, random.Random(seed))
+    sys.stdin.readline()  # both processes begin at once
+    stress_worker = StressWorker(store, worker, rival, length, random.Random(seed))
     try:
-        await hammer.run()
+        await stress_worker.run()
     finally:
         await store.close()
-    print(json.dumps({"acknowledged": hammer.acknowledged, "refused": hammer.refused}))
+    print(json.dumps({"acknowledged": stress_worker.acknowledged, "refused": stress_worker.refused}))
 
 
 if __name__ == "__main__":

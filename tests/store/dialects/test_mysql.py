@@ -1,4 +1,4 @@
-"""What is special about MySQL and MariaDB: names, packets, locks, and connections that break."""
+"""The behaviour that is particular to MySQL and MariaDB: names, packets, locks, and lost connections."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def store(address: str) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def opened(address: str) -> AsyncIterator[Store]:
-    """A store for a while."""
+    """Open a store, and close it at the end."""
     one_store = open_store(address, clock=SystemClock())
     await one_store.open()
     try:
@@ -88,19 +88,19 @@ async def opened(address: str) -> AsyncIterator[Store]:
 
 
 def database_of(store: Store) -> MySqlDatabase:
-    """What is behind a store."""
+    """The database object of a store."""
     return cast(MySqlDatabase, cast(Any, store)._database)
 
 
-async def soon(condition: Callable[[], Awaitable[object]]) -> None:
-    """Wait until something holds."""
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    """Wait until a condition holds."""
     async with asyncio.timeout(20):
         while not await condition():
-            await asyncio.sleep(0.15)  # who asks the server for locks more often is told what it was told before
+            await asyncio.sleep(0.15)  # the server caches its answer about locks for 0.1 s
 
 
 class TestNames:
-    """Names are equal when their characters are, and are never cut."""
+    """Names are equal only if all their characters are, and are never cut."""
 
     async def test_spaces_case_and_accents_tell_names_apart(self, store: Store) -> None:
         ids = ["a", "a ", "A", "á", " a", "a\t", "😀", "a\\", "a'", 'a"', "a%s", "a?", ":a", "<<a>>"]
@@ -148,7 +148,7 @@ class TestNames:
 
 
 class TestPayloads:
-    """Bytes come back as they went in."""
+    """Bytes come back unchanged."""
 
     async def test_every_byte_and_every_trap_of_quoting(self, store: Store) -> None:
         body = bytes(range(256)) + b"'; DROP TABLE romancy_instances; -- \\' \\\\ %s ? :a <<a>> \0" + "😀".encode()
@@ -184,7 +184,7 @@ class TestPayloads:
 
 
 class TestStatements:
-    """The text of the statements."""
+    """The texts of the statements."""
 
     async def test_every_statement_has_a_text_that_the_server_understands(self, address: str) -> None:
         async with opened(address):
@@ -205,8 +205,8 @@ class TestStatements:
         assert get_statement("due").text({"kinds": "[]", "now": 1, "limit": 1}) is None
 
 
-class TestTrouble:
-    """What is in the way is waited for, what is broken is made anew."""
+class TestLocksAndDisconnects:
+    """Locks are waited for, and lost connections are replaced."""
 
     @pytest.mark.parametrize("number", [1205, 1213, 2006, 2013, 1053])
     async def test_it_is_tried_again(self, store: Store, number: int) -> None:
@@ -223,24 +223,24 @@ class TestTrouble:
 
     async def test_a_deadlock(self, store: Store, address: str) -> None:
         await started(store, "a", "b")
-        async with other(address) as ask:
-            await ask("START TRANSACTION")
-            # Of two, the server ends the one that has changed less.
-            await ask("INSERT INTO romancy_sources SELECT seq, '', '', '', 0 FROM seq_1_to_1000")
-            await ask("SELECT 1 FROM romancy_instances WHERE id = 'b' FOR UPDATE")
+        async with other(address) as run:
+            await run("START TRANSACTION")
+            # In a deadlock, the server rolls back the transaction that has changed less.
+            await run("INSERT INTO romancy_sources SELECT seq, '', '', '', 0 FROM seq_1_to_1000")
+            await run("SELECT 1 FROM romancy_instances WHERE id = 'b' FOR UPDATE")
             cancels = [request(ControlKind.CANCEL, one_id) for one_id in ("a", "b")]
             writing = asyncio.create_task(write(store, *cancels))
-            await soon(lambda: waiting(address))
-            await ask("SELECT 1 FROM romancy_instances WHERE id = 'a' FOR UPDATE")
-            await ask("ROLLBACK")
+            await until(lambda: waiting(address))
+            await run("SELECT 1 FROM romancy_instances WHERE id = 'a' FOR UPDATE")
+            await run("ROLLBACK")
             answers = await writing
         assert [type(answer) for answer in answers] == [Applied, Applied]
 
-    async def test_whoever_holds_a_row_does_not_hold_up_the_others(self, store: Store, address: str) -> None:
+    async def test_a_locked_row_does_not_delay_other_writes(self, store: Store, address: str) -> None:
         await started(store, "a", "b")
-        async with other(address) as ask:
-            await ask("START TRANSACTION")
-            await ask("SELECT 1 FROM romancy_instances WHERE id = 'a' FOR UPDATE")
+        async with other(address) as run:
+            await run("START TRANSACTION")
+            await run("SELECT 1 FROM romancy_instances WHERE id = 'a' FOR UPDATE")
             answers = await write(store, transition("b", history=[entry(1)], length=0))
         assert answers == [Applied(0, owned=True)]
 
@@ -254,19 +254,19 @@ class TestTrouble:
 
     async def test_the_heartbeat_finds_its_way_back(self, store: Store, address: str) -> None:
         await store.register_worker(worker())
-        pulse = store.heartbeat("worker-1")
+        heartbeat = store.heartbeat("worker-1")
         try:
-            assert await asyncio.to_thread(pulse.renew, 20)
+            assert await asyncio.to_thread(heartbeat.renew, 20)
             await kill_all(address)
             beats: list[bool] = []
             for _ in range(2):
                 with suppress(StoreError):
-                    beats.append(await asyncio.to_thread(pulse.renew, 20))
+                    beats.append(await asyncio.to_thread(heartbeat.renew, 20))
             assert beats[-1]
             await store.release("worker-1", now=30)
-            assert not await asyncio.to_thread(pulse.renew, 40)
+            assert not await asyncio.to_thread(heartbeat.renew, 40)
         finally:
-            await asyncio.to_thread(pulse.close)
+            await asyncio.to_thread(heartbeat.close)
 
     async def test_a_restart_of_the_server_in_the_middle(self, caplog: pytest.LogCaptureFixture) -> None:
         server = await asyncio.to_thread(mariadb.MariaDb)
@@ -275,7 +275,7 @@ class TestTrouble:
                 await started(one_store, "a")
                 await asyncio.to_thread(server.stop, hard=True)
                 writing = asyncio.create_task(write(one_store, create("b"), builders.publish("one")))
-                await soon(lambda: said(caplog, "Trying again"))
+                await until(lambda: is_logged(caplog, "Trying again"))
                 await asyncio.to_thread(server.start)
                 assert [type(answer) for answer in await writing] == [Applied, Applied]
                 assert {found.row.instance_id for found in await one_store.list(query())} == {"a", "b"}
@@ -284,20 +284,20 @@ class TestTrouble:
 
 
 class TestCommits:
-    """A COMMIT that is not answered is asked about."""
+    """After a COMMIT without an answer, the store asks whether it took effect."""
 
-    @pytest.mark.parametrize("fate", ["before", "after"])
-    async def test_a_message_is_there_once(self, address: str, fate: str) -> None:
+    @pytest.mark.parametrize("moment_of_cut", ["before", "after"])
+    async def test_a_message_is_there_once(self, address: str, moment_of_cut: str) -> None:
         async with proxied(address) as (proxy, store):
-            proxy.cut(fate)
+            proxy.cut(moment_of_cut)
             await write(store, builders.publish("one"))
             assert proxy.cuts == 1
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_messages") == [(1,)]
 
-    @pytest.mark.parametrize("fate", ["before", "after"])
-    async def test_a_start_is_answered_as_one(self, address: str, fate: str) -> None:
+    @pytest.mark.parametrize("moment_of_cut", ["before", "after"])
+    async def test_a_start_is_answered_as_one(self, address: str, moment_of_cut: str) -> None:
         async with proxied(address) as (proxy, store):
-            proxy.cut(fate)
+            proxy.cut(moment_of_cut)
             assert await write(store, create("a")) == [Applied(0, owned=True)]
             assert [type(answer) for answer in await write(store, create("a"))] == [Existing]
 
@@ -305,7 +305,7 @@ class TestCommits:
         async with proxied(address) as (proxy, store):
             proxy.cut("late")
             writing = asyncio.create_task(write(store, builders.publish("one")))
-            await soon(lambda: waiting(address))  # the question waits for the mark of the transaction
+            await until(lambda: waiting(address))  # the question waits for the lock of the commit token
             proxy.let_go()
             await writing
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_messages") == [(1,)]
@@ -313,7 +313,7 @@ class TestCommits:
     async def test_one_that_comes_after_the_question_is_void(self, address: str) -> None:
         async with proxied(address) as (proxy, store):
             proxy.cut("late")
-            assert await write(store, create("a")) == [Applied(0, owned=True)]  # asked, and done again
+            assert await write(store, create("a")) == [Applied(0, owned=True)]  # the store has asked, and repeated the write
             proxy.let_go()
             await proxy.arrived.wait()
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_journal") == [(0,)]
@@ -330,78 +330,78 @@ class TestCommits:
         assert await mariadb.execute(address, "SELECT count(*) FROM romancy_commits") == [(1,)]
 
 
-class TestOthers:
-    """Other processes are heard of by looking."""
+class TestForeignCommits:
+    """The notifier learns of foreign commits by polling."""
 
     async def test_what_another_writes_is_noticed(self, address: str) -> None:
         async with opened(address) as mine, opened(address) as theirs:
-            heard = asyncio.Event()
-            theirs.on_remote_commit = heard.set
+            notified = asyncio.Event()
+            theirs.on_remote_commit = notified.set
             await write(mine, create("a", owner=None))
-            await asyncio.wait_for(heard.wait(), 20)
+            await asyncio.wait_for(notified.wait(), 20)
 
-    async def test_ones_own_rings_are_not_heard(self, store: Store) -> None:
+    async def test_own_notifications_are_ignored(self, store: Store) -> None:
         some = database_of(store)._connections
-        heard: list[str] = []
-        mine, theirs = (MySqlNotifier(some, partial(heard.append, who), nothing) for who in ("me", "them"))
-        for watch in (mine, theirs):
-            await watch._poll()  # there may have been something before
-        heard.clear()
+        notified: list[str] = []
+        mine, theirs = (MySqlNotifier(some, partial(notified.append, who), nothing) for who in ("me", "them"))
+        for notifier in (mine, theirs):
+            await notifier._poll()  # takes note of earlier commits
+        notified.clear()
         mine.notify()
-        for watch in (mine, mine, theirs, theirs):
-            await watch._poll()
-        assert heard == ["them"]
+        for notifier in (mine, mine, theirs, theirs):
+            await notifier._poll()
+        assert notified == ["them"]
         mine.notify()
         theirs.notify()
-        for watch in (mine, theirs, mine, theirs):
-            await watch._poll()
-        assert heard == ["them", "them", "me"]
+        for notifier in (mine, theirs, mine, theirs):
+            await notifier._poll()
+        assert notified == ["them", "them", "me"]
 
 
-class TestTransactionsOfOthers:
-    """What is started and said on connections that are not ours."""
+class TestTransactionsOfTheCaller:
+    """Starts and sends on connections of the caller."""
 
     async def test_a_connection_of_the_driver(self, address: str) -> None:
-        async with App(address, workflows=[journey, speaker]) as app, other(address) as ask:
-            await ask("START TRANSACTION")
-            handle = await app.using(ask.connection).start_workflow(journey, 3)
-            await app.using(ask.connection).send_event("paid", "shop", {"n": 3})
-            await app.using(ask.connection).publish("steps", 1)
+        async with App(address, workflows=[many_kinds, publishing]) as app, other(address) as run:
+            await run("START TRANSACTION")
+            handle = await app.using(run.connection).start_workflow(many_kinds, 3)
+            await app.using(run.connection).send_event("paid", "shop", {"n": 3})
+            await app.using(run.connection).publish("steps", 1)
             assert await app.get_instance(handle.instance_id) is None
-            await ask("COMMIT")
+            await run("COMMIT")
             assert await handle.result(timeout=30) == 7
 
-    async def test_one_that_stays_open_holds_nobody_up(self, address: str) -> None:
-        async with App(address, workflows=[speaker]) as app, other(address) as ask:
-            await ask("START TRANSACTION")
-            await app.using(ask.connection).publish("steps", 1)
-            await app.using(ask.connection).start_workflow(speaker, 1)
-            await (await app.start_workflow(speaker, 2)).result(timeout=30)
+    async def test_an_open_transaction_delays_no_other(self, address: str) -> None:
+        async with App(address, workflows=[publishing]) as app, other(address) as run:
+            await run("START TRANSACTION")
+            await app.using(run.connection).publish("steps", 1)
+            await app.using(run.connection).start_workflow(publishing, 1)
+            await (await app.start_workflow(publishing, 2)).result(timeout=30)
 
     @pytest.mark.parametrize(
         "how", ["sql_mode = ''", "sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'", "character_set_client = latin1"]
     )
     async def test_one_on_which_values_could_be_misunderstood_is_refused(self, address: str, how: str) -> None:
-        async with Client(address, workflows=[speaker]) as client, other(address) as ask:
-            await ask(f"SET SESSION {how}")
+        async with Client(address, workflows=[publishing]) as client, other(address) as run:
+            await run(f"SET SESSION {how}")
             with pytest.raises(ConfigurationError, match="utf8mb4"):
-                await client.using(ask.connection).start_workflow(speaker, 1)
+                await client.using(run.connection).start_workflow(publishing, 1)
 
     async def test_any_driver_of_sqlalchemy(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mysql_engine, "DriverConnection", int)  # as if SQLAlchemy's connection were of another driver
         engine = create_async_engine(address.replace("mysql:", "mysql+asyncmy:"))
-        async with App(address, workflows=[speaker]) as app:
+        async with App(address, workflows=[publishing]) as app:
             async with engine.begin() as connection:
-                handle = await app.using(connection).start_workflow(speaker.with_options(instance_id="ä'%s"), 1)
+                handle = await app.using(connection).start_workflow(publishing.with_options(instance_id="ä'%s"), 1)
                 await app.using(connection).publish("steps", "1%s")
-                again = await app.using(connection).start_workflow(speaker.with_options(instance_id="ä'%s"), 1)
+                again = await app.using(connection).start_workflow(publishing.with_options(instance_id="ä'%s"), 1)
             await handle.result(timeout=30)
             assert again.instance_id == "ä'%s"
         await engine.dispose()
 
 
 class TestMigrating:
-    """Statements that change tables commit by themselves."""
+    """DDL statements commit implicitly."""
 
     async def test_several_processes_at_once(self, fresh: str) -> None:
         pipe = asyncio.subprocess.PIPE
@@ -428,7 +428,7 @@ class TestMigrating:
         async with opened(fresh) as store:
             await started(store, "a")
 
-    async def test_when_it_is_done_nobody_is_locked_out(self, fresh: str) -> None:
+    async def test_when_it_is_done_the_lock_is_free(self, fresh: str) -> None:
         async with opened(fresh):
             assert await mariadb.execute(fresh, "SELECT is_free_lock(concat('romancy ', md5(database())))") == [(1,)]
 
@@ -460,11 +460,11 @@ class TestMigrating:
 
 
 class TestAddresses:
-    """What is wrong with an address is said, without the password."""
+    """Errors name what is wrong with an address, without the password."""
 
     async def test_a_wrong_password(self, address: str) -> None:
         parts = urlsplit(address)
-        wrong = f"mysql://nobody-here:s3cret@{parts.hostname}:{parts.port}{parts.path}"
+        wrong = f"mysql://unknown-user:s3cret@{parts.hostname}:{parts.port}{parts.path}"
         store = open_store(wrong, clock=SystemClock())
         with pytest.raises(StoreError, match="refuses the user or the password") as caught:
             await store.open()
@@ -496,7 +496,7 @@ class TestAddresses:
             open_store("mysql://host/db", clock=SystemClock())
 
 
-# --- a whole app
+# --- an app
 
 
 @activity
@@ -505,7 +505,7 @@ async def double(ctx: ActivityContext, number: int) -> int:
 
 
 @workflow
-async def journey(ctx: WorkflowContext, number: int) -> int:
+async def many_kinds(ctx: WorkflowContext, number: int) -> int:
     await subscribe(ctx, "steps", mode="competing")
     await sleep(ctx, 0.01)
     paid = await wait_event(ctx, "paid", match={"n": number})
@@ -517,13 +517,13 @@ async def journey(ctx: WorkflowContext, number: int) -> int:
 
 
 @workflow
-async def speaker(ctx: WorkflowContext, words: int) -> None:
+async def publishing(ctx: WorkflowContext, words: int) -> None:
     for word in range(words):
         await publish(ctx, "steps", word)
 
 
 @workflow
-async def patient(ctx: WorkflowContext) -> None:
+async def waiting_workflow(ctx: WorkflowContext) -> None:
     await wait_event(ctx, "never")
 
 
@@ -541,35 +541,35 @@ async def test_who_gives_up_while_it_is_connected_is_let_go_at_any_moment(addres
         except asyncio.CancelledError:
             continue
         await link.close()
-        assert was_there, "its cancellation was lost"
+        assert was_there, "the cancellation was lost"
     await some.close()
 
 
 async def test_an_app(address: str) -> None:
-    async with App(address, workflows=[journey, speaker, patient]) as app:
-        waiting_one = await app.start_workflow(patient)
-        travelling = await app.start_workflow(journey, 1)
+    async with App(address, workflows=[many_kinds, publishing, waiting_workflow]) as app:
+        waiting_one = await app.start_workflow(waiting_workflow)
+        running = await app.start_workflow(many_kinds, 1)
         for number in (1, 2, 3):
             await app.send_event("paid", "shop", {"n": number})
-        await (await app.start_workflow(speaker, 3)).result(timeout=30)
-        assert await travelling.result(timeout=30) == 2 * 3 + 2
+        await (await app.start_workflow(publishing, 3)).result(timeout=30)
+        assert await running.result(timeout=30) == 2 * 3 + 2
         await waiting_one.cancel()
         with pytest.raises(WorkflowCancelledError):
             await waiting_one.result(timeout=30)
-        found = await app.get_instance(travelling.instance_id)
+        found = await app.get_instance(running.instance_id)
     assert found is not None
     assert (found.generation, found.status) == (3, Status.COMPLETED)
 
 
 async def test_an_app_hears_of_what_a_client_elsewhere_does(address: str) -> None:
-    async with App(address, workflows=[journey]), Client(address, workflows=[journey]) as client:
-        handle = await client.start_workflow(journey, 3)
+    async with App(address, workflows=[many_kinds]), Client(address, workflows=[many_kinds]) as client:
+        handle = await client.start_workflow(many_kinds, 3)
         await client.send_event("paid", "shop", {"n": 3})
         await client.publish("steps", 1)
         assert await handle.result(timeout=30) == 7
 
 
-# --- tools
+# --- helpers
 
 OPEN = """
 import asyncio, sys
@@ -588,27 +588,27 @@ asyncio.run(main())
 
 
 async def nothing() -> None:
-    """There is nothing to tidy up."""
+    """A callback that does nothing."""
 
 
 def query() -> InstanceFilter:
-    """Everything."""
+    """A filter that every instance matches."""
     return InstanceFilter(limit=100)
 
 
-async def said(caplog: pytest.LogCaptureFixture, words: str) -> bool:
-    """Whether something was logged."""
+async def is_logged(caplog: pytest.LogCaptureFixture, words: str) -> bool:
+    """Whether the text was logged."""
     return words in caplog.text
 
 
 async def waiting(address: str) -> bool:
-    """Somebody waits for a lock."""
+    """Whether a transaction waits for a lock."""
     found = await mariadb.execute(address, "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
     return bool(found)
 
 
 async def kill_all(address: str) -> None:
-    """Cut every connection of stores to a database."""
+    """Kill the connections of all stores on a database."""
     name = urlsplit(address).path.removeprefix("/")
     here = "SELECT id FROM information_schema.processlist WHERE db = '{}' AND id <> connection_id()"
     for (number,) in await mariadb.execute(address, here.format(name)):
@@ -616,8 +616,8 @@ async def kill_all(address: str) -> None:
             await mariadb.execute(address, f"KILL {number}")
 
 
-class Other:
-    """A connection of a test's own."""
+class DirectConnection:
+    """A connection that the test uses directly."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -630,17 +630,17 @@ class Other:
 
 
 @asynccontextmanager
-async def other(address: str) -> AsyncIterator[Other]:
-    """A connection for a while."""
+async def other(address: str) -> AsyncIterator[DirectConnection]:
+    """Open a connection, and close it at the end."""
     connection: Any = await asyncmy.connect(**parse_address(address).connect_arguments(), autocommit=True)
     try:
-        yield Other(connection)
+        yield DirectConnection(connection)
     finally:
         await connection.ensure_closed()
 
 
 async def explain(address: str, name: str) -> None:
-    """Let the server plan a statement, with values of some kind."""
+    """Let the server plan a statement, with placeholder values."""
     statement = get_statement(name)
     values = {part.key: _some(part) for part in statement.parts if not isinstance(part, bytes)}
     inner = [part.each for part in statement.parts if isinstance(part, ListSlot) and part.each is not None]
@@ -656,40 +656,40 @@ async def explain(address: str, name: str) -> None:
 
 def _some(place: ValueSlot | ListSlot) -> object:
     if isinstance(place, ValueSlot):
-        return 1  # which is text as well, if text is wanted
+        return 1  # the server converts it where a text is needed
     return [1, 2] if place.each is None else [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7]]
 
 
 class Proxy:
-    """Stands between a store and its server, and cuts the line at a COMMIT."""
+    """A proxy between a store and its server, which cuts the connection at a COMMIT."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
-        self._fate = ""
+        self._moment = ""
         self._late: tuple[asyncio.StreamWriter, bytes] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lines: list[asyncio.StreamWriter] = []
+        self._connections: list[asyncio.StreamWriter] = []
         self.cuts = 0
         self.arrived = asyncio.Event()
 
-    def cut(self, fate: str) -> None:
-        """Cut the next COMMIT: before the server gets it, after it has answered, or so that it gets it late."""
-        self._fate = fate
+    def cut(self, moment_of_cut: str) -> None:
+        """Cut the connection at the next COMMIT: "before" it arrives, "after" its answer, or "late", until `let_go`."""
+        self._moment = moment_of_cut
 
     def let_go(self) -> None:
-        """Let the server have what comes late."""
+        """Forward the COMMIT that was held back."""
         assert self._late is not None
         server, packet = self._late
         server.write(packet)
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         server, to_server = await asyncio.open_connection(self._host, self._port)
-        self._lines += [to_client, to_server]
+        self._connections += [to_client, to_server]
         answering = asyncio.create_task(self._answer(server, to_client))
         self._tasks.add(answering)
         while packet := await client.read(1 << 16):
-            if self._fate and packet.endswith(b"COMMIT"):
+            if self._moment and packet.endswith(b"COMMIT"):
                 answering.cancel()
                 await self._cut(packet, server, to_server)
                 break
@@ -699,12 +699,12 @@ class Proxy:
             to_server.close()
 
     async def _cut(self, packet: bytes, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> None:
-        fate, self._fate = self._fate, ""
+        moment_of_cut, self._moment = self._moment, ""
         self.cuts += 1
-        if fate == "after":
+        if moment_of_cut == "after":
             to_server.write(packet)
             await server.read(1)
-        if fate == "late":
+        if moment_of_cut == "late":
             self._late = (to_server, packet)
             self._tasks.add(asyncio.create_task(self._swallow(server)))
 
@@ -718,13 +718,13 @@ class Proxy:
         self.arrived.set()
 
     async def close(self) -> None:
-        """End everything."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for line in self._lines:
+        for line in self._connections:
             line.close()
-        await asyncio.gather(*(line.wait_closed() for line in self._lines), return_exceptions=True)
+        await asyncio.gather(*(line.wait_closed() for line in self._connections), return_exceptions=True)
 
 
 @asynccontextmanager
@@ -743,8 +743,8 @@ async def proxied(address: str) -> AsyncIterator[tuple[Proxy, Store]]:
         await listening.wait_closed()
 
 
-class TestSeveral:
-    """An address of several servers."""
+class TestSeveralServers:
+    """An address with several servers."""
 
     def test_its_parts(self) -> None:
         found = parse_address("mysql://me:s3cret@one,two:3307,[::1]:3308/orders?ssl=1")
@@ -776,7 +776,7 @@ class TestSeveral:
             assert f"127.0.0.1:{here}" in str(caught.value)
             await mariadb.execute(other_server.address, "SET GLOBAL read_only = 1")
             await asyncio.to_thread(other_server.stop)
-            async with opened(both) as store:  # one of them is gone
+            async with opened(both) as store:  # one of the two is down
                 await started(store, "b")
         finally:
             await asyncio.to_thread(other_server.remove)
@@ -795,7 +795,7 @@ def test_a_commit_that_fails_on_a_node_that_has_lost_the_others_may_have_been_ma
 
 
 class TestReaders:
-    """Users that may only read."""
+    """Users with read access only."""
 
     async def test_they_are_not_asked_to_lock(self, store: Store, address: str) -> None:
         await started(store, "a")

@@ -1,4 +1,4 @@
-"""Servers that take what a client sends for another character set than it asked for: what it sends is data all the same."""
+"""Servers that read a client's input in another character set than it asked for: values still cannot end a string."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from romancy.store.open import open_store
 
 pytestmark = pytest.mark.skipif(bool(mariadb.why_not()), reason=mariadb.why_not())
 
-# In gbk the last byte of the euro sign and a backslash are one character: the quote behind them would end the string.
+# In gbk the last byte of the euro sign and a backslash are one character, so that the quote behind them ends the string.
 ATTACK = "€'; CREATE TABLE pwned (id INTEGER); -- "
 SETTINGS = {
     "the handshake is ignored": ("--skip-character-set-client-handshake", "--character-set-server=gbk"),
     "each connection is changed": ("--init-connect=SET NAMES gbk",),
 }
-UNDERSTOOD = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
 
 @activity
-async def leave(ctx: ActivityContext, word: str) -> str:
-    """Write something into a table of one's own."""
+async def write_word(ctx: ActivityContext, word: str) -> str:
+    """Write a word into a table of the user's."""
     await ctx.session.execute(text("INSERT INTO words (word) VALUES (:word)"), {"word": word})
     return word
 
 
 @workflow
-async def listen(ctx: WorkflowContext, word: str) -> list[Any]:
-    """Everything a stranger may choose."""
+async def attacked(ctx: WorkflowContext, word: str) -> list[Any]:
+    """Uses every value that an external sender can choose."""
     event = await wait_event(ctx, ATTACK, subject=ATTACK, match={"word": ATTACK})
-    return [word, event.data, event.source, await leave(ctx, word)]
+    return [word, event.data, event.source, await write_word(ctx, word)]
 
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database on such a server, of a user without the rights that spare it what each connection is told."""
+    """A database on such a server, and a user without the privileges that exempt it from `init_connect`."""
     server = mariadb.MariaDb(*SETTINGS[request.param])
     database = mariadb.new_database(server.address)
     make = "CREATE USER shop@'127.0.0.1'; GRANT ALL ON *.* TO shop@'127.0.0.1'; REVOKE SUPER, CONNECTION ADMIN ON *.* FROM "
@@ -56,7 +56,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 async def test_the_server_does_what_is_defended_against(address: str) -> None:
-    """Otherwise the other tests show nothing."""
+    """The precondition of the other tests."""
     raw: Any = await asyncmy.connect(**parse_address(address).connect_arguments())
     cursor = raw.cursor()
     await cursor.execute("SELECT @@character_set_client")
@@ -66,8 +66,8 @@ async def test_the_server_does_what_is_defended_against(address: str) -> None:
 
 async def test_what_strangers_choose_is_stored_as_it_is_and_not_executed(address: str) -> None:
     await mariadb.execute(address, "DELETE FROM words")
-    async with App(address, workflows=[listen]) as app:
-        handle = await app.start_workflow(listen.with_options(instance_id=ATTACK), ATTACK)
+    async with App(address, workflows=[attacked]) as app:
+        handle = await app.start_workflow(attacked.with_options(instance_id=ATTACK), ATTACK)
         await app.send_event(ATTACK, ATTACK, {"word": ATTACK}, subject=ATTACK)
         assert await handle.result(timeout=60) == [ATTACK, {"word": ATTACK}, ATTACK, ATTACK]
     tables = [name for (name,) in await mariadb.execute(address, "SHOW TABLES")]
@@ -77,11 +77,11 @@ async def test_what_strangers_choose_is_stored_as_it_is_and_not_executed(address
 
 async def test_what_is_said_in_transactions_of_others(address: str) -> None:
     raw: Any = await asyncmy.connect(**parse_address(address).connect_arguments())
-    async with App(address, workflows=[listen]) as app:
+    async with App(address, workflows=[attacked]) as app:
         with pytest.raises(ConfigurationError, match="character sets gbk and gbk"):
             await app.using(raw).send_event(ATTACK, ATTACK, {})
         await raw.cursor().execute("SET NAMES utf8mb4")
-        handle = await app.using(raw).start_workflow(listen.with_options(instance_id=f"used {ATTACK}"), ATTACK)
+        handle = await app.using(raw).start_workflow(attacked.with_options(instance_id=f"used {ATTACK}"), ATTACK)
         await app.using(raw).send_event(ATTACK, ATTACK, {"word": ATTACK, "again": True}, subject=ATTACK)
         await raw.cursor().execute("COMMIT")
         assert (await handle.result(timeout=60))[2:] == [ATTACK, ATTACK]
@@ -92,7 +92,7 @@ async def test_what_is_said_in_transactions_of_others(address: str) -> None:
 async def test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a proxy that leaves out what it takes for its own affair."""
+    """As with a proxy that drops the SET statements of its clients."""
     monkeypatch.setattr(pool, "_SESSION", "DO 0")
     store = open_store(address, clock=SystemClock())
     with pytest.raises(StoreError, match="does not apply the settings of a connection: it has the character sets gbk"):
@@ -102,12 +102,12 @@ async def test_a_connection_that_does_not_keep_to_what_it_is_told_is_refused(
 @pytest.mark.parametrize(
     ("found", "wrong"),
     [
-        ((UNDERSTOOD, "utf8mb4", "utf8mb4"), ""),
-        ((UNDERSTOOD.encode(), b"utf8mb4", b"utf8mb4"), ""),
-        ((UNDERSTOOD, "sjis", "utf8mb4"), "character sets sjis"),
-        ((UNDERSTOOD, "utf8mb4", None), "None"),
+        ((SQL_MODE, "utf8mb4", "utf8mb4"), ""),
+        ((SQL_MODE.encode(), b"utf8mb4", b"utf8mb4"), ""),
+        ((SQL_MODE, "sjis", "utf8mb4"), "character sets sjis"),
+        ((SQL_MODE, "utf8mb4", None), "None"),
         (("", "utf8mb4", "utf8mb4"), "sql_mode"),
-        ((f"{UNDERSTOOD},NO_BACKSLASH_ESCAPES", "utf8mb4", "utf8mb4"), "sql_mode"),
+        ((f"{SQL_MODE},NO_BACKSLASH_ESCAPES", "utf8mb4", "utf8mb4"), "sql_mode"),
     ],
 )
 def test_what_could_be_misunderstood(found: tuple[Any, ...], wrong: str) -> None:
@@ -126,7 +126,7 @@ def test_no_value_stands_in_a_statement_but_as_digits() -> None:
 
 
 def test_no_statement_means_something_else_in_another_mode() -> None:
-    """In ANSI_QUOTES double quotes make names, in NO_BACKSLASH_ESCAPES a backslash is one, || may join text."""
+    """ANSI_QUOTES makes double quotes delimit names, NO_BACKSLASH_ESCAPES disables the backslash, and || may concatenate."""
     for name in statement_names():
         constant = b"".join(part for part in get_statement(name).parts if isinstance(part, bytes))
         assert constant.isascii()

@@ -1,4 +1,4 @@
-"""A server that is none asks for the password."""
+"""A fake server that asks for the password in plain text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from romancy.store.mysql.pool import parse_address
 
 PASSWORD = b"s3kr1t"
 _CAPABILITIES = 0x0008_8209
-"""A database at the login, protocol 4.1, a salt of 20 bytes, and a way to log in by its name."""
+"""The capabilities: a database at login, protocol 4.1, a salt of 20 bytes, and authentication plugins."""
 
 
-class Thief:
-    """Says what a server says first, asks for the password, and keeps what it gets."""
+class FakeServer:
+    """Sends a server's greeting, asks for the password with a given plugin, and records the answer."""
 
     def __init__(self, plugin: bytes) -> None:
         self._asks = b"\xfe" + plugin + b"\0" + b"\x04Password: "
@@ -43,15 +43,15 @@ def _packet(body: bytes, number: int) -> bytes:
 
 @pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])
 async def test_a_password_is_not_sent_in_clear_over_a_line_that_others_can_read(plugin: bytes) -> None:
-    thief = Thief(plugin)
-    async with await asyncio.start_server(thief.serve, "127.0.0.1", 0) as server:
+    fake_server = FakeServer(plugin)
+    async with await asyncio.start_server(fake_server.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         address = parse_address(f"mysql://ada:{PASSWORD.decode()}@127.0.0.1:{port}/shop")
         with pytest.raises(OperationalError, match="in clear"):
             await asyncmy.connect(**address.connect_arguments())
-        await thief.left.wait()
-    assert b"ada" in thief.got
-    assert PASSWORD not in thief.got
+        await fake_server.left.wait()
+    assert b"ada" in fake_server.got
+    assert PASSWORD not in fake_server.got
 
 
 def test_over_tls_the_way_to_log_in_is_the_servers_to_say() -> None:

@@ -1,7 +1,7 @@
-"""The line to the server breaks at every request of every kind of write, before it arrives and after it was done.
+"""The connection to the server is lost at every request of every kind of write, before the request arrives or after it.
 
-Each story is told once over a line that holds; what was answered and what is in the tables then is what must be answered and
-must be there wherever the line breaks.
+Each write runs once over a stable connection; the answer and the tables of that run are what every run with a lost
+connection must show.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.store.conformance.builders import (
     worker,
     write,
 )
-from tests.store.conformance.driver import Actor, actors, subscribers
+from tests.store.conformance.driver import DrivenInstance, new_instances, subscribers
 
 from romancy.clock import SystemClock
 from romancy.errors import StoreError
@@ -62,7 +62,7 @@ COMMITS = re.compile(
     r"^COMMIT$|^WITH (new|owned|awaited) AS|^INSERT INTO romancy_history \([^)]*\)\s*SELECT"
     r"|^SELECT \* FROM romancy_accept_events|^UPDATE romancy_workers"
 )
-"""Requests after which something is durable."""
+"""Requests that make something durable."""
 
 TABLES = (
     "SELECT id, workflow, version, status, generation, round, epoch, owner, wake_at, inbox_version, inbox_version_seen,"
@@ -91,8 +91,8 @@ TABLES = (
     " ORDER BY seq",
     "SELECT kind, head, body, at FROM romancy_staged ORDER BY seq",
 )
-"""Everything that is there, without the numbers that a transaction which was rolled back uses up, and without the time of
-the last write, which the short way does not note."""
+"""All contents, without sequence numbers, which a rolled-back transaction uses up, and without the time of the last write,
+which the fast path does not record."""
 
 EMPTY = "; ".join(
     f"DELETE FROM romancy_{name}"
@@ -119,21 +119,21 @@ TWICE = (
     (Cut.BEFORE, Cut.AFTER, 1),
     (Cut.DURING, Cut.DURING, 1),
 )
-"""Ways to break twice: at a commit, and so many requests later."""
+"""Two cuts: the first at a commit, the second so many requests later."""
 
 
-# --- stories: what goes before, and what is done over the line
+# --- the writes: preparation, and the write over the cut connection
 
-Before = Callable[[Store], Awaitable[Any]]
-Act = Callable[[Store, Any], Awaitable[Any]]
+Prepare = Callable[[Store], Awaitable[Any]]
+WriteThrough = Callable[[Store, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
-class Story:
-    """One kind of write."""
+class WriteCase:
+    """One kind of write: how the tables are prepared, and what is written."""
 
-    before: Before
-    act: Act
+    prepare: Prepare
+    act: WriteThrough
 
 
 async def _nothing(store: Store) -> None:
@@ -148,13 +148,13 @@ async def _two(store: Store) -> None:
     await started(store, "a", "b")
 
 
-async def _held(store: Store, *, mode: ChannelMode = ChannelMode.COMPETING) -> list[Actor]:
+async def _held(store: Store, *, mode: ChannelMode = ChannelMode.COMPETING) -> list[DrivenInstance]:
     return await subscribers(store, "a", "b", mode=mode)
 
 
-async def _waiting(store: Store) -> Actor:
-    """One that waits for a payment, and has let go."""
-    (a,) = await actors(store, "a")
+async def _waiting(store: Store) -> DrivenInstance:
+    """An instance that waits for an event and is not owned."""
+    (a,) = await new_instances(store, "a")
     assert await a.ask(wait()) == {}
     return a
 
@@ -164,20 +164,20 @@ async def _paid_once(store: Store) -> None:
     await write(store, accept(event("e-1")))
 
 
-async def _choosy(store: Store) -> None:
-    (a,) = await actors(store, "a")
+async def _waiting_with_match(store: Store) -> None:
+    (a,) = await new_instances(store, "a")
     assert await a.ask(wait(match=b'{"n": 1}')) == {}
 
 
-async def _listening(store: Store) -> list[Actor]:
-    """Two that wait for a message of a pool."""
+async def _listening(store: Store) -> list[DrivenInstance]:
+    """Two competing subscribers that wait for a message."""
     both = await _held(store)
     for one in both:
         assert await one.ask(receive()) == {}
     return both
 
 
-async def _with_messages(store: Store) -> list[Actor]:
+async def _with_messages(store: Store) -> list[DrivenInstance]:
     both = await _held(store)
     await write(store, publish("one"), publish("two"))
     return both
@@ -199,7 +199,7 @@ async def _failed(store: Store) -> None:
 
 
 async def _recurred(store: Store) -> None:
-    (a,) = await actors(store, "a")
+    (a,) = await new_instances(store, "a")
     await a.recur(history=(_step(1),))
     await a.recur(now=70)
 
@@ -209,14 +209,14 @@ async def _ended(store: Store) -> None:
     await write(store, ending("a", length=0), ending("b", length=0, now=31))
 
 
-async def _put_out(store: Store) -> Any:
-    """Events for a broker, of which somebody has claimed some."""
+async def _in_outbox(store: Store) -> Any:
+    """Events for a broker, some of them claimed."""
     await write(store, accept(event("e-1"), event("e-2"), event("e-3"), brokers=("http",)))
     return await store.claim_outbox("http", "relay", now=40, until=50, limit=2)
 
 
-async def _buried(store: Store) -> None:
-    rows = await _put_out(store)
+async def _dead_lettered(store: Store) -> None:
+    rows = await _in_outbox(store)
     await store.record_outbox("relay", [DeadLettered(row.seq, 45, "no") for row in rows])
 
 
@@ -233,97 +233,105 @@ def _step(seq: int) -> Any:
     return entry(seq, value=b"value")
 
 
-def _writes(*writes: Any) -> Act:
+def _writes(*writes: Any) -> WriteThrough:
     async def act(store: Store, _: Any) -> Any:
         return await write(store, *writes)
 
     return act
 
 
-def _calls(call: Callable[[Store], Awaitable[Any]]) -> Act:
+def _calls(call: Callable[[Store], Awaitable[Any]]) -> WriteThrough:
     async def act(store: Store, _: Any) -> Any:
         return await call(store)
 
     return act
 
 
-def _first(tell: Callable[[Actor], Awaitable[Any]]) -> Act:
-    """Of the first of those who were there before, over the line."""
+def _first(run: Callable[[DrivenInstance], Awaitable[Any]]) -> WriteThrough:
+    """A write of the first prepared instance, over the cut connection."""
 
-    async def act(store: Store, before: Any) -> Any:
-        one: Actor = before[0] if isinstance(before, list) else before
+    async def act(store: Store, prepared: Any) -> Any:
+        one: DrivenInstance = prepared[0] if isinstance(prepared, list) else prepared
         one.store = store
-        return await tell(one)
+        return await run(one)
 
     return act
 
 
 async def _beat(store: Store) -> bool:
-    """As a heart does it: a beat that fails is followed by another."""
-    pulse = store.heartbeat(ME)
+    """Write a heartbeat; repeat it after an error, as the heartbeat thread does."""
+    heartbeat = store.heartbeat(ME)
     try:
         while True:
             with suppress(StoreError):
-                return await asyncio.to_thread(pulse.renew, 77)
+                return await asyncio.to_thread(heartbeat.renew, 77)
     finally:
-        await asyncio.to_thread(pulse.close)
+        await asyncio.to_thread(heartbeat.close)
 
 
 _paid = SendEvent(event("e-9"), (), "")
 
-STORIES = {
-    "create": Story(_nothing, _writes(create("a"), create("b", owner=None))),
-    "create again": Story(_one, _writes(create("a", now=11), create("b"))),
-    "step": Story(_one, _writes(transition(history=(_step(1), _step(2)), length=0))),
-    "steps": Story(_one, _calls(lambda store: _steps(store, 4))),
-    "steps of two": Story(_two, _writes(*[transition(one, history=(_step(1),), length=0) for one in ("a", "b")])),
-    "second attempt": Story(_one, _writes(transition(history=(_step(1)._replace(attempt=2),), length=0))),
-    "end": Story(_one, _writes(ending(history=(_step(1),), length=0))),
-    "much at once": Story(
+WRITES = {
+    "create": WriteCase(_nothing, _writes(create("a"), create("b", owner=None))),
+    "create again": WriteCase(_one, _writes(create("a", now=11), create("b"))),
+    "step": WriteCase(_one, _writes(transition(history=(_step(1), _step(2)), length=0))),
+    "steps": WriteCase(_one, _calls(lambda store: _steps(store, 4))),
+    "steps of two": WriteCase(_two, _writes(*[transition(one, history=(_step(1),), length=0) for one in ("a", "b")])),
+    "second attempt": WriteCase(_one, _writes(transition(history=(_step(1)._replace(attempt=2),), length=0))),
+    "end": WriteCase(_one, _writes(ending(history=(_step(1),), length=0))),
+    "much at once": WriteCase(
         _one, _writes(create("b"), transition(history=(_step(1),), length=0), create("c"), publish("one"))
     ),
-    "sleep": Story(_one, _writes(transition(keep_owned=False, status=Status.WAITING_FOR_TIMER, waits=(TIMER,), wake_at=99))),
-    "failed attempt": Story(_one, _writes(transition(attempts=(attempt(is_open=False),), wake_at=60, retrying_since=30))),
-    "heartbeat of an attempt": Story(_one, _writes(AttemptUpdate("a", 1, 1, attempt(details=b"half")))),
-    "old epoch": Story(_one, _writes(transition(epoch=0, history=(_step(1),), length=0), create("b"))),
-    "event": Story(_waiting, _writes(accept(event("e-1"), event("e-2")))),
-    "event twice": Story(_waiting, _writes(accept(event("e-1")), accept(event("e-1")))),
-    "event that is known": Story(_paid_once, _writes(accept(event("e-1"), event("e-2"), now=99))),
-    "event of which something is wanted": Story(_choosy, _writes(accept(event("e-1")))),
-    "event that is awaited": Story(_waiting, _first(lambda a: _is_paid(a))),
-    "publish to a pool": Story(_listening, _writes(publish("one"))),
-    "publish to all": Story(lambda store: _held(store, mode=ChannelMode.BROADCAST), _writes(publish("one"), publish("two"))),
-    "publish to nobody": Story(_nothing, _writes(publish("one"))),
-    "send": Story(_listening, _writes(send("a"), send("missing"))),
-    "say": Story(_waiting, _first(lambda a: a.do(Publish(message("hello")), _paid, JoinGroup("crew")))),
-    "subscribe": Story(_one, _calls(lambda store: Actor(store).ask(subscribe(), receive()))),
-    "receive": Story(_with_messages, _first(lambda a: a.ask(receive()))),
-    "receive and end": Story(_with_messages, _first(lambda a: _receive_and_end(a))),
-    "recur": Story(_with_messages, _first(lambda a: a.recur(history=(_step(2),)))),
-    **{f"{kind}": Story(_owned, _writes(request(kind))) for kind in ControlKind if kind is not ControlKind.RETRY},
-    "retry": Story(_failed, _writes(request(ControlKind.RETRY))),
-    "claim": Story(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=2))),
-    "claim by name": Story(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=3, ids=["c", "a"]))),
-    "release": Story(_owned, _calls(lambda store: store.release(ME, now=50))),
-    "sweep": Story(_owned, _calls(lambda store: store.sweep([(ME, 10)], now=50, limit=1))),
-    "strand": Story(
+    "sleep": WriteCase(
+        _one, _writes(transition(keep_owned=False, status=Status.WAITING_FOR_TIMER, waits=(TIMER,), wake_at=99))
+    ),
+    "failed attempt": WriteCase(
+        _one, _writes(transition(attempts=(attempt(is_open=False),), wake_at=60, retrying_since=30))
+    ),
+    "heartbeat of an attempt": WriteCase(_one, _writes(AttemptUpdate("a", 1, 1, attempt(details=b"half")))),
+    "old epoch": WriteCase(_one, _writes(transition(epoch=0, history=(_step(1),), length=0), create("b"))),
+    "event": WriteCase(_waiting, _writes(accept(event("e-1"), event("e-2")))),
+    "event twice": WriteCase(_waiting, _writes(accept(event("e-1")), accept(event("e-1")))),
+    "event that is known": WriteCase(_paid_once, _writes(accept(event("e-1"), event("e-2"), now=99))),
+    "event of which something is wanted": WriteCase(_waiting_with_match, _writes(accept(event("e-1")))),
+    "event that is awaited": WriteCase(_waiting, _first(lambda a: _is_paid(a))),
+    "publish to a pool": WriteCase(_listening, _writes(publish("one"))),
+    "publish to all": WriteCase(
+        lambda store: _held(store, mode=ChannelMode.BROADCAST), _writes(publish("one"), publish("two"))
+    ),
+    "publish without subscribers": WriteCase(_nothing, _writes(publish("one"))),
+    "send": WriteCase(_listening, _writes(send("a"), send("missing"))),
+    "say": WriteCase(_waiting, _first(lambda a: a.do(Publish(message("hello")), _paid, JoinGroup("crew")))),
+    "subscribe": WriteCase(_one, _calls(lambda store: DrivenInstance(store).ask(subscribe(), receive()))),
+    "receive": WriteCase(_with_messages, _first(lambda a: a.ask(receive()))),
+    "receive and end": WriteCase(_with_messages, _first(lambda a: _receive_and_end(a))),
+    "recur": WriteCase(_with_messages, _first(lambda a: a.recur(history=(_step(2),)))),
+    **{f"{kind}": WriteCase(_owned, _writes(request(kind))) for kind in ControlKind if kind is not ControlKind.RETRY},
+    "retry": WriteCase(_failed, _writes(request(ControlKind.RETRY))),
+    "claim": WriteCase(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=2))),
+    "claim by name": WriteCase(_due, _calls(lambda store: store.claim(ME, [ORDER], now=50, limit=3, ids=["c", "a"]))),
+    "release": WriteCase(_owned, _calls(lambda store: store.release(ME, now=50))),
+    "sweep": WriteCase(_owned, _calls(lambda store: store.sweep([(ME, 10)], now=50, limit=1))),
+    "mark unrunnable": WriteCase(
         _due, _calls(lambda store: store.mark_unrunnable([Runnable("order", "1")], due_before=40, now=50, limit=2))
     ),
-    "enlist": Story(_nothing, _calls(lambda store: store.register_worker(worker(OTHER)))),
-    "save source": Story(_nothing, _calls(lambda store: store.save_source("c", "order", "1", "def order", now=50))),
-    "save handlers": Story(_nothing, _calls(lambda store: store.save_handlers([("order", "1", True)], now=50))),
-    "prune": Story(_ended, _calls(lambda store: store.prune_instances(ended_before=99, limit=1))),
-    "forget": Story(
+    "register worker": WriteCase(_nothing, _calls(lambda store: store.register_worker(worker(OTHER)))),
+    "save source": WriteCase(_nothing, _calls(lambda store: store.save_source("c", "order", "1", "def order", now=50))),
+    "save handlers": WriteCase(_nothing, _calls(lambda store: store.save_handlers([("order", "1", True)], now=50))),
+    "prune": WriteCase(_ended, _calls(lambda store: store.prune_instances(ended_before=99, limit=1))),
+    "forget": WriteCase(
         _with_messages, _calls(lambda store: store.prune_messaging(events_before=99, messages_before=99, limit=1))
     ),
-    "put out": Story(_nothing, _writes(accept(event("e-1"), event("e-2"), brokers=("http", "nats")))),
-    "claim of a relay": Story(_put_out, _claim_out),
-    "settle": Story(_put_out, _settle),
-    "requeue": Story(_buried, _calls(lambda store: store.requeue_outbox(None, now=60, limit=1))),
-    "prune the dead": Story(_buried, _calls(lambda store: store.prune_outbox("http", dead_before=99, limit=1))),
-    "trim": Story(_recurred, _calls(lambda store: store.prune_generations(over_before=99, limit=9))),
-    "beat": Story(_owned, _calls(_beat)),
-    "look": Story(_waiting, _calls(lambda store: store.load("a"))),
+    "put out": WriteCase(_nothing, _writes(accept(event("e-1"), event("e-2"), brokers=("http", "nats")))),
+    "claim of a relay": WriteCase(_in_outbox, _claim_out),
+    "settle": WriteCase(_in_outbox, _settle),
+    "requeue": WriteCase(_dead_lettered, _calls(lambda store: store.requeue_outbox(None, now=60, limit=1))),
+    "prune dead letters": WriteCase(
+        _dead_lettered, _calls(lambda store: store.prune_outbox("http", dead_before=99, limit=1))
+    ),
+    "trim": WriteCase(_recurred, _calls(lambda store: store.prune_generations(over_before=99, limit=9))),
+    "beat": WriteCase(_owned, _calls(_beat)),
+    "look": WriteCase(_waiting, _calls(lambda store: store.load("a"))),
 }
 
 
@@ -331,42 +339,42 @@ async def _steps(store: Store, count: int) -> list[Any]:
     return [await write(store, transition(history=(_step(n),), length=n - 1)) for n in range(1, count + 1)]
 
 
-async def _is_paid(a: Actor) -> Any:
+async def _is_paid(a: DrivenInstance) -> Any:
     answers = await write(a.store, accept(event("e-1")))
     return answers, await a.ask(wait(), now=40)
 
 
-async def _receive_and_end(a: Actor) -> Any:
+async def _receive_and_end(a: DrivenInstance) -> Any:
     return await a.ask(receive(), keep_owned=True), await a.end()
 
 
-# --- telling them
+# --- running them
 
 
-class Teller:
-    """Tells stories over a line, on one database."""
+class Runner:
+    """Runs writes through a proxy, on one database."""
 
-    def __init__(self, operator: asyncpg.Connection[Any], proxy: Proxy, near: Store, far: Store) -> None:
-        self._operator = operator
+    def __init__(self, admin: asyncpg.Connection[Any], proxy: Proxy, direct: Store, proxied: Store) -> None:
+        self._admin = admin
         self._proxy = proxy
-        self._near = near
-        self._far = far
+        self._direct = direct
+        self._proxied = proxied
 
-    async def tell(self, story: Story, when: When = nowhere) -> tuple[Any, list[str]]:
-        """What was answered and what is there then; the requests it took."""
+    async def run(self, case: WriteCase, when: When = nowhere) -> tuple[Any, list[str]]:
+        """The answer and the contents of the tables, and the requests that were sent."""
         self._proxy.expect(nowhere)
-        await self._operator.execute(EMPTY)
-        before = await story.before(self._near)
+        await self._admin.execute(EMPTY)
+        prepared = await case.prepare(self._direct)
         self._proxy.expect(when)
         try:
-            answer = await story.act(self._far, before)
+            answer = await case.act(self._proxied, prepared)
         except Exception as error:
             cuts, asked = [short(one) for one in self._proxy.cuts], [short(one) for one in self._proxy.requests]
-            error.add_note(f"The line broke at {cuts}, of {asked}")
+            error.add_note(f"The connection was cut at {cuts}, of {asked}")
             raise
         requests = list(self._proxy.requests)
         self._proxy.expect(nowhere)
-        return (answer, await contents(self._operator)), requests
+        return (answer, await contents(self._admin)), requests
 
 
 @pytest.fixture
@@ -375,93 +383,93 @@ def address() -> str:
 
 
 @pytest.fixture
-async def teller(address: str) -> AsyncIterator[Teller]:
-    near = open_store(address, clock=SystemClock(), server=DIRECT)
+async def runner(address: str) -> AsyncIterator[Runner]:
+    direct = open_store(address, clock=SystemClock(), server=DIRECT)
     async with proxy_to(address) as proxy:
-        proxy.ignored = beside_the_point
-        far = open_store(proxy.address(address), clock=SystemClock(), server=DIRECT)
-        await near.open()
-        await far.open()
-        operator = await asyncpg.connect(address)
-        yield Teller(operator, proxy, near, far)
-        await operator.close()
-        await far.close()
-        await near.close()
+        proxy.ignored = is_irrelevant
+        proxied = open_store(proxy.address(address), clock=SystemClock(), server=DIRECT)
+        await direct.open()
+        await proxied.open()
+        admin = await asyncpg.connect(address)
+        yield Runner(admin, proxy, direct, proxied)
+        await admin.close()
+        await proxied.close()
+        await direct.close()
 
 
-def beside_the_point(text: str) -> bool:
-    """Hints to others, and what the driver asks for itself on a new connection."""
+def is_irrelevant(text: str) -> bool:
+    """Whether a request is a notification, or a query of the driver itself on a new connection."""
     return any(words in text for words in ("pg_notify", "typeinfo_tree", "set_config('jit'"))
 
 
-async def contents(operator: asyncpg.Connection[Any]) -> list[list[str]]:
-    """All tables."""
+async def contents(admin: asyncpg.Connection[Any]) -> list[list[str]]:
+    """The contents of all tables."""
     lists = ", ".join(f"ARRAY(SELECT line::text FROM ({query}) AS line)" for query in TABLES)
-    found = await operator.fetchrow(f"SELECT {lists}")
+    found = await admin.fetchrow(f"SELECT {lists}")
     assert found is not None
     return list(found)
 
 
-class Again:
-    """Break when a request of an earlier telling comes again, and so many requests later.
+class CutAgain:
+    """Cuts the connection at a request of an earlier run, and again so many requests later.
 
-    By its words, not by its number: what a new connection asks for first comes when it will.
+    The request is found by its text, because new connections send a varying number of requests first.
     """
 
     def __init__(self, requests: list[str], place: int, cuts: dict[int, Cut]) -> None:
         self._text = requests[place]
         self._left = requests[: place + 1].count(self._text)
         self._cuts = cuts
-        self._came_at = 0
+        self._sent_at = 0
 
     @property
-    def came(self) -> bool:
-        """It did come."""
-        return self._came_at > 0
+    def was_sent(self) -> bool:
+        """Whether the request was sent again."""
+        return self._sent_at > 0
 
     def __call__(self, text: str, number: int) -> Cut | None:
-        if text == self._text and not self.came:
+        if text == self._text and not self.was_sent:
             self._left -= 1
             if self._left == 0:
-                self._came_at = number
-        return self._cuts.get(number - self._came_at) if self.came else None
+                self._sent_at = number
+        return self._cuts.get(number - self._sent_at) if self.was_sent else None
 
 
-@pytest.mark.parametrize("name", list(STORIES))
-async def test_a_line_that_breaks_changes_nothing(teller: Teller, name: str) -> None:
-    story = STORIES[name]
-    wanted, requests = await teller.tell(story)
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_a_lost_connection_changes_nothing(runner: Runner, name: str) -> None:
+    case = WRITES[name]
+    wanted, requests = await runner.run(case)
     for place, text in enumerate(requests):
-        # Where nothing can have been committed it is the same on which side of the request the line breaks.
+        # If nothing can have been committed, it makes no difference whether the cut is before or after the request.
         for cut in (Cut.BEFORE, Cut.AFTER) if COMMITS.search(text) else ((Cut.BEFORE, Cut.AFTER)[place % 2],):
-            when = Again(requests, place, {0: cut})
-            found, _ = await teller.tell(story, when)
+            when = CutAgain(requests, place, {0: cut})
+            found, _ = await runner.run(case, when)
             assert found == wanted, f"cut {cut} request {place + 1}: {short(text)}"
-            assert when.came or text.lstrip().startswith(("SET ", "SELECT 'port ")), (
-                f"there was no request {place + 1} any more: {short(text)}"
+            assert when.was_sent or text.lstrip().startswith(("SET ", "SELECT 'port ")), (
+                f"request {place + 1} was not sent again: {short(text)}"
             )
 
 
-@pytest.mark.parametrize("name", list(STORIES))
-async def test_nor_does_one_that_breaks_again_when_it_is_asked_what_became_of_it(teller: Teller, name: str) -> None:
-    story = STORIES[name]
-    wanted, requests = await teller.tell(story)
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_a_connection_that_is_lost_again_changes_nothing(runner: Runner, name: str) -> None:
+    case = WRITES[name]
+    wanted, requests = await runner.run(case)
     commits = [place for place, text in enumerate(requests) if COMMITS.search(text)]
     for place, (first, second, later) in product(commits, TWICE):
-        found, _ = await teller.tell(story, Again(requests, place, {0: first, later: second}))
-        # What is still under way when it is done again may be refused then as written already: what is there counts.
+        found, _ = await runner.run(case, CutAgain(requests, place, {0: first, later: second}))
+        # The repetition of a request that still runs may be refused as a duplicate, so only the tables count.
         start = 1 if Cut.DURING in (first, second) else 0
         assert found[start:] == wanted[start:], (
             f"cut {first} request {place + 1}: {short(requests[place])}, and {second} the {later}. after"
         )
 
 
-async def test_every_story_but_one_that_only_looks_has_a_commit(teller: Teller) -> None:
-    without = [name for name, story in STORIES.items() if not any(map(COMMITS.search, (await teller.tell(story))[1]))]
+async def test_every_write_has_a_commit(runner: Runner) -> None:
+    without = [name for name, case in WRITES.items() if not any(map(COMMITS.search, (await runner.run(case))[1]))]
     assert without == []
 
 
-# --- a COMMIT that takes its time
+# --- a COMMIT that takes long
 
 
 @pytest.fixture
@@ -475,46 +483,46 @@ async def test_a_commit_that_is_still_under_way_is_waited_for(slow: servers.Post
     async with proxy_to(slow.address) as proxy:
         store = open_store(proxy.address(slow.address), clock=SystemClock(), server=DIRECT)
         await store.open()
-        operator = await asyncpg.connect(slow.address)
-        await operator.execute("SET synchronous_commit = local")
-        await _set(operator, "synchronous_standby_names = 'nobody'")  # from now on no COMMIT comes to an end
+        admin = await asyncpg.connect(slow.address)
+        await admin.execute("SET synchronous_commit = local")
+        await _set(admin, "synchronous_standby_names = 'missing'")  # from now on no COMMIT ends
         proxy.expect(once("^COMMIT$", Cut.DURING))
         publishing = asyncio.ensure_future(write(store, publish("one")))
-        await _until(operator, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-        # Whoever asks what became of it has asked now, or waits for the answer.
-        await _until(operator, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'transactionid'")
-        await _set(operator, "synchronous_standby_names = ''")
+        await _until(admin, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        # The store has asked whether the COMMIT took effect, and waits for the answer.
+        await _until(admin, "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'transactionid'")
+        await _set(admin, "synchronous_standby_names = ''")
         await publishing
-        assert await operator.fetchval("SELECT count(*) FROM romancy_messages") == 1
-        await operator.close()
+        assert await admin.fetchval("SELECT count(*) FROM romancy_messages") == 1
+        await admin.close()
         await store.close()
 
 
-async def _set(operator: asyncpg.Connection[Any], setting: str) -> None:
-    await operator.execute(f"ALTER SYSTEM SET {setting}")
-    await operator.execute("SELECT pg_reload_conf()")
+async def _set(admin: asyncpg.Connection[Any], setting: str) -> None:
+    await admin.execute(f"ALTER SYSTEM SET {setting}")
+    await admin.execute("SELECT pg_reload_conf()")
     name, _, value = setting.partition(" = ")
-    await _until(operator, f"SELECT current_setting('{name}') = {value}")
+    await _until(admin, f"SELECT current_setting('{name}') = {value}")
 
 
-async def _until(operator: asyncpg.Connection[Any], question: str) -> None:
+async def _until(admin: asyncpg.Connection[Any], question: str) -> None:
     async with asyncio.timeout(30):
-        while not await operator.fetchval(question):
+        while not await admin.fetchval(question):
             await asyncio.sleep(0.01)
 
 
-# --- beside a commit
+# --- outside of commits
 
 
 async def test_a_clock_that_cannot_be_read_does_not_repeat_what_was_committed(
-    teller: Teller, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("romancy.store.sql.server._CLOCK_EVERY", -1.0)
-    story = STORIES["publish to nobody"]
-    wanted, requests = await teller.tell(story)
+    case = WRITES["publish without subscribers"]
+    wanted, requests = await runner.run(case)
     assert any("clock_timestamp" in text for text in requests)
     for cut in (Cut.BEFORE, Cut.AFTER):
-        found, _ = await teller.tell(story, once("clock_timestamp", cut))
+        found, _ = await runner.run(case, once("clock_timestamp", cut))
         assert found == wanted
 
 
@@ -524,7 +532,7 @@ async def test_a_clock_that_cannot_be_read_does_not_repeat_what_was_committed(
 async def test_a_migration_that_is_not_answered_is_applied_once() -> None:
     address = await asyncio.to_thread(servers.new_postgres_database)
     async with proxy_to(address) as proxy:
-        proxy.ignored = beside_the_point
+        proxy.ignored = is_irrelevant
         await _migrate(proxy, address)
         requests = list(proxy.requests)
         wanted = await _schema(address)
@@ -566,38 +574,36 @@ async def _forget_schema(address: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["between statements", "in the middle of one"])
-async def test_who_stands_still_in_a_transaction_is_put_out(
-    teller: Teller, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if teller._operator.get_server_version().major < 17:
+async def test_a_stalled_transaction_is_ended(runner: Runner, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if runner._admin.get_server_version().major < 17:
         pytest.skip("older servers have no transaction_timeout")
-    in_a_hurry = ("idle_in_transaction_session_timeout = '300ms'", "transaction_timeout = '600ms'")
-    monkeypatch.setattr(pool, "_TIMEOUT_SETTINGS", in_a_hurry)
-    await teller._proxy.hang_up()  # new connections know of it
-    await teller._operator.execute(EMPTY)
-    if where == "between statements":  # all are prepared: the server is idle in between then
-        assert "idle in transaction" in [await _stalled(teller, prepared=True) for _ in range(4)]
-    else:  # a new connection: it has got the text, and waits for what to run it with
-        await teller._proxy.hang_up()
-        assert await _stalled(teller) == "active"
+    short_timeouts = ("idle_in_transaction_session_timeout = '300ms'", "transaction_timeout = '600ms'")
+    monkeypatch.setattr(pool, "_TIMEOUT_SETTINGS", short_timeouts)
+    await runner._proxy.hang_up()  # new connections use the settings
+    await runner._admin.execute(EMPTY)
+    if where == "between statements":  # with all statements prepared, the server is idle between them
+        assert "idle in transaction" in [await _stalled(runner, prepared=True) for _ in range(4)]
+    else:  # on a new connection, the server has the text of the statement and waits for its parameters
+        await runner._proxy.hang_up()
+        assert await _stalled(runner) == "active"
 
 
-async def _stalled(teller: Teller, *, prepared: bool = False) -> str:
-    """Somebody stops while it has the turn, and is not heard of any more: what the server said of it."""
+async def _stalled(runner: Runner, *, prepared: bool = False) -> str:
+    """Stop reading and writing in a transaction that holds the messaging lock; returns the state that the server reports."""
     for _ in range(2 * prepared):
-        await write(teller._far, publish("zero"))
-    count = await teller._operator.fetchval("SELECT count(*) FROM romancy_messages")
-    teller._proxy.expect(once("romancy_subscriptions", Cut.STALL))
-    frozen = asyncio.ensure_future(write(teller._far, publish("one")))
+        await write(runner._proxied, publish("zero"))
+    count = await runner._admin.fetchval("SELECT count(*) FROM romancy_messages")
+    runner._proxy.expect(once("romancy_subscriptions", Cut.STALL))
+    frozen = asyncio.ensure_future(write(runner._proxied, publish("one")))
     async with asyncio.timeout(30):
-        while not teller._proxy.cuts:
+        while not runner._proxy.cuts:
             await asyncio.sleep(0.01)
-        state: str = await teller._operator.fetchval(
+        state: str = await runner._admin.fetchval(
             "SELECT state FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             " AND xact_start IS NOT NULL"
         )
-        await write(teller._near, publish("two"))  # goes through: nobody holds the turn for ever
-        await teller._proxy.hang_up()
-        await frozen  # its connection was taken from it: it has done it again
-    assert await teller._operator.fetchval("SELECT count(*) FROM romancy_messages") == count + 2
+        await write(runner._direct, publish("two"))  # succeeds, because the server ends the stalled transaction
+        await runner._proxy.hang_up()
+        await frozen  # the write was repeated on a new connection
+    assert await runner._admin.fetchval("SELECT count(*) FROM romancy_messages") == count + 2
     return state

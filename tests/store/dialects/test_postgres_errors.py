@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses, and addresses that are wrong, in words; never with a password."""
+"""The errors of PostgreSQL and of wrong addresses, in plain words and never with a password."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from romancy.store.postgres.errors import translate
 from romancy.store.sql import server as engine
 
 SECRET = "s3cr3t"
-PATIENT = ServerOptions(listen_notify=False)
+LONG_TIMEOUT = ServerOptions(listen_notify=False)
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def address() -> str:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_RETRY_TIMEOUT", 0.1)
 
 
 @pytest.fixture
 def server() -> Iterator[servers.Postgres]:
-    """One that a test may stop."""
+    """A server that the test may stop."""
     one = servers.Postgres()
     yield one
     one.remove()
@@ -56,7 +56,7 @@ def server() -> Iterator[servers.Postgres]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[servers.Postgres]:
-    """One that wants passwords."""
+    """A server that requires passwords."""
     one = servers.Postgres()
     one.ask(
         f"CREATE ROLE clerk LOGIN PASSWORD '{SECRET}'",
@@ -69,7 +69,7 @@ def guarded() -> Iterator[servers.Postgres]:
 
 
 def store_on(address: str, **more: Any) -> Store:
-    return open_store(address, clock=SystemClock(), server=PATIENT, **more)
+    return open_store(address, clock=SystemClock(), server=LONG_TIMEOUT, **more)
 
 
 async def refused(store: Store) -> StoreError:
@@ -177,10 +177,10 @@ def test_no_driver() -> None:
     assert SECRET not in done.stderr
 
 
-# --- servers that are not there
+# --- unreachable servers
 
 
-async def test_a_host_that_does_not_exist(impatient: None) -> None:
+async def test_a_host_that_does_not_exist(short_timeout: None) -> None:
     error = await refused(store_on(f"postgresql://user:{SECRET}@no-such-host.invalid/db"))
     assert "postgresql://user@no-such-host.invalid/db cannot be reached" in str(error)
     assert error.retryable
@@ -188,13 +188,13 @@ async def test_a_host_that_does_not_exist(impatient: None) -> None:
     assert SECRET not in str(error)
 
 
-async def test_a_port_where_nobody_is(impatient: None) -> None:
+async def test_a_port_without_a_server(short_timeout: None) -> None:
     error = await refused(store_on(f"postgresql://user:{SECRET}@127.0.0.1:{servers.free_port()}/db"))
     assert "cannot be reached. Check that its server runs" in str(error)
     assert error.retryable
 
 
-async def test_a_server_that_is_no_postgresql(impatient: None) -> None:
+async def test_a_server_that_is_no_postgresql(short_timeout: None) -> None:
     async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -207,7 +207,7 @@ async def test_a_server_that_is_no_postgresql(impatient: None) -> None:
     await other.wait_closed()
 
 
-async def test_a_server_that_says_nothing(impatient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_says_nothing(short_timeout: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("romancy.store.postgres.pool._CONNECT_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         error = await refused(store_on(f"postgresql://user@127.0.0.1:{mute.getsockname()[1]}/db"))
@@ -241,7 +241,7 @@ async def test_a_server_that_comes_back_in_time(server: servers.Postgres, caplog
         await asyncio.to_thread(server.start)
         assert await writing == [Applied(0, owned=True), Applied(0, owned=False)]
         assert await looking == {}
-        assert len([one for one in caplog.messages if "Trying again" in one]) == 1, "said once"
+        assert len([one for one in caplog.messages if "Trying again" in one]) == 1, "logged once"
     await store.close()
 
 
@@ -251,29 +251,29 @@ async def said(caplog: pytest.LogCaptureFixture, words: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_server_that_does_not_come_back(server: servers.Postgres, impatient: None) -> None:
+async def test_a_server_that_does_not_come_back(server: servers.Postgres, short_timeout: None) -> None:
     store = store_on(server.address)
     await store.open()
-    pulse = store.heartbeat("worker-1")
-    assert not await asyncio.to_thread(pulse.renew, 10)
+    heartbeat = store.heartbeat("worker-1")
+    assert not await asyncio.to_thread(heartbeat.renew, 10)
     await asyncio.to_thread(server.stop, hard=True)
     for call in (
         lambda: store.commit([create()]),
         lambda: store.statuses(["a"]),
         lambda: store.claim("w", [], now=1, limit=1),
-        lambda: asyncio.to_thread(pulse.renew, 11),
+        lambda: asyncio.to_thread(heartbeat.renew, 11),
     ):
         with pytest.raises(StoreError, match="cannot be reached") as caught:
             await call()
         assert caught.value.retryable
     await asyncio.to_thread(server.start)
-    assert await write(store, create()) == [Applied(0, owned=True)], "it may be asked again all the same"
-    assert not await asyncio.to_thread(pulse.renew, 12)
-    await asyncio.to_thread(pulse.close)
+    assert await write(store, create()) == [Applied(0, owned=True)], "the error was retryable"
+    assert not await asyncio.to_thread(heartbeat.renew, 12)
+    await asyncio.to_thread(heartbeat.close)
     await store.close()
 
 
-# --- servers that refuse
+# --- refusals
 
 
 async def test_a_wrong_password(guarded: servers.Postgres, caplog: pytest.LogCaptureFixture) -> None:
@@ -283,7 +283,7 @@ async def test_a_wrong_password(guarded: servers.Postgres, caplog: pytest.LogCap
     assert "refuses the user or the password" in str(error)
     assert f"postgresql://clerk@127.0.0.1:{guarded.port}/orders" in str(error)
     assert not error.retryable
-    error = await refused(store_on(f"postgresql://nobody:{SECRET}@127.0.0.1:{guarded.port}/orders"))
+    error = await refused(store_on(f"postgresql://unknown:{SECRET}@127.0.0.1:{guarded.port}/orders"))
     assert "refuses the user or the password" in str(error)
     assert SECRET not in str(error) + str(error.__cause__) + caplog.text
 
@@ -317,7 +317,7 @@ async def test_who_may_only_read(guarded: servers.Postgres) -> None:
     await connection.close()
     for auto_migrate in (True, False):
         async with opened(reader, auto_migrate=auto_migrate) as store:
-            assert set(await store.statuses(["mine"])) == {"mine"}, "it may look"
+            assert set(await store.statuses(["mine"])) == {"mine"}, "it may read"
             with pytest.raises(StoreError, match=r"does not grant its user a required privilege\. Grant the user") as caught:
                 await store.commit([create()])
             assert not caught.value.retryable
@@ -361,37 +361,37 @@ async def test_a_newer_release_has_been_here(server: servers.Postgres) -> None:
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Iterator[servers.Postgres]:
-    """One with room for few."""
+def few_connections() -> Iterator[servers.Postgres]:
+    """A server with few connections."""
     one = servers.Postgres("max_connections=8", "superuser_reserved_connections=0", "reserved_connections=0")
     yield one
     one.remove()
 
 
 async def test_too_many_connections(
-    narrow: servers.Postgres, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    few_connections: servers.Postgres, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    crowd: list[asyncpg.Connection[Any]] = []
+    connections: list[asyncpg.Connection[Any]] = []
     with suppress(asyncpg.TooManyConnectionsError):
         while True:
-            crowd.append(await asyncpg.connect(narrow.address))
+            connections.append(await asyncpg.connect(few_connections.address))
     with monkeypatch.context() as patch:
         patch.setattr(engine, "_RETRY_TIMEOUT", 0.1)
-        error = await refused(store_on(narrow.address))
+        error = await refused(store_on(few_connections.address))
     assert "has no connection left. Raise max_connections, or lower pool_size" in str(error)
     assert error.retryable
 
-    store = store_on(narrow.address)
+    store = store_on(few_connections.address)
     opening = asyncio.ensure_future(store.open())
     await said(caplog, "has no connection left")
-    for one in crowd:
+    for one in connections:
         await one.close()
-    await opening  # somebody went home
+    await opening  # a connection was closed
     await store.close()
 
 
-async def test_more_calls_than_connections_wait_for_each_other(narrow: servers.Postgres) -> None:
-    store = open_store(narrow.address, clock=SystemClock(), server=ServerOptions(pool_size=2, listen_notify=False))
+async def test_more_calls_than_connections_wait_for_each_other(few_connections: servers.Postgres) -> None:
+    store = open_store(few_connections.address, clock=SystemClock(), server=ServerOptions(pool_size=2, listen_notify=False))
     await store.open()
     answers = await asyncio.gather(*(store.commit([create(f"i{n}")]) for n in range(50)))
     assert answers == [[Applied(0, owned=True)]] * 50
@@ -443,20 +443,20 @@ def clock_off_by(seconds: float) -> SystemClock:
 
 
 async def test_the_databases_clock_counts(address: str, caplog: pytest.LogCaptureFixture) -> None:
-    store = open_store(address, clock=clock_off_by(3600), server=PATIENT)
+    store = open_store(address, clock=clock_off_by(3600), server=LONG_TIMEOUT)
     await store.open()
     assert re.search(r"this machine's clock is (3599|3600)\.", caplog.text)
     right = SystemClock().now()
     assert abs(store.now() - right) < 60 * MICROS
     for _ in range(3):
         assert await store.verified_time() is not None
-    assert caplog.text.count("this machine's clock is") == 1, "once, not each time"
+    assert caplog.text.count("this machine's clock is") == 1, "logged once, not each time"
     await store.close()
 
 
 async def test_a_clock_that_goes_wrong_later_is_set_right(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock()
-    store = open_store(address, clock=clock, server=PATIENT)
+    store = open_store(address, clock=clock, server=LONG_TIMEOUT)
     await store.open()
     at = clock.elapsed()
     clock.follow_server(clock.now() - 7200 * MICROS, at, at)
@@ -472,10 +472,10 @@ async def test_a_clock_that_goes_wrong_later_is_set_right(address: str, monkeypa
 
 
 async def test_machines_that_disagree_keep_leases_and_timers_by_the_databases_clock(server: servers.Postgres) -> None:
-    """One clock is an hour fast, the other an hour slow: nobody is taken for dead, no timer is early or late by an hour."""
-    life: dict[str, Any] = {"workflows": [nap], "heartbeat_interval": 0.05, "lease_timeout": 1, "poll_interval": 0.05}
-    fast = App(server.address, worker_id="fast", clock=clock_off_by(3600), **life)
-    slow = App(server.address, worker_id="slow", clock=clock_off_by(-3600), **life)
+    """One clock is an hour ahead, the other an hour behind; leases and timers follow the database's clock."""
+    options: dict[str, Any] = {"workflows": [nap], "heartbeat_interval": 0.05, "lease_timeout": 1, "poll_interval": 0.05}
+    fast = App(server.address, worker_id="fast", clock=clock_off_by(3600), **options)
+    slow = App(server.address, worker_id="slow", clock=clock_off_by(-3600), **options)
     async with fast, slow, Client(server.address, workflows=[nap]) as client:
         before = SystemClock().now()
         handles = [await app.start_workflow(nap, 1.5) for app in (fast, slow, client) for _ in range(3)]
@@ -486,12 +486,12 @@ async def test_machines_that_disagree_keep_leases_and_timers_by_the_databases_cl
             assert seen is not None
             assert seen.ended_at is not None
             assert before - 60 * MICROS < to_micros(seen.created_at) < to_micros(seen.ended_at) < before + 300 * MICROS
-            assert to_micros(seen.ended_at) - to_micros(seen.created_at) >= 1.5 * MICROS, "not before its time"
+            assert to_micros(seen.ended_at) - to_micros(seen.created_at) >= 1.5 * MICROS, "not early"
             assert "lost" not in [line.kind for line in await client.get_journal(handle.instance_id)]
 
 
 async def test_of_a_batch_that_breaks_off_what_is_written_is_answered(
-    address: str, impatient: None, monkeypatch: pytest.MonkeyPatch
+    address: str, short_timeout: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await servers.empty_postgres(address)
     async with opened(address) as store:
@@ -536,4 +536,4 @@ async def test_what_was_written_of_a_batch_is_not_written_again(postgres: str, m
         handles = [await app.start_workflow(steps, number) for number in range(5)]
         assert [await handle.result() for handle in handles] == [100, 101, 102, 103, 104]
     assert not gone
-    assert sorted(begun) == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104], "nobody was dropped and begun again"
+    assert sorted(begun) == [0, 1, 2, 3, 4, 100, 101, 102, 103, 104], "no instance was dropped and started again"

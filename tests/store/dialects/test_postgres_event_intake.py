@@ -1,4 +1,4 @@
-"""Events that are accepted with one statement miss nobody, however the database is set up."""
+"""Events that are accepted with one statement wake every matching wait, whatever the settings of the database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from tests import servers
 from tests.store.conformance.builders import accept, event, wait, write
-from tests.store.conformance.driver import actors
+from tests.store.conformance.driver import new_instances
 
 from romancy.clock import SystemClock
 from romancy.model.messaging import AcceptedEvent
@@ -31,20 +31,20 @@ async def test_who_begins_to_wait_while_an_event_waits_for_its_turn_is_called(ad
     store = open_store(address, clock=SystemClock(), server=ServerOptions(listen_notify=False))
     await store.open()
     try:
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await a.ask(wait())
         await rival.execute("UPDATE romancy_waits SET key = 'something else'")
 
         await rival.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT FROM romancy_messaging_lock WHERE id = 1 FOR UPDATE"
         )
-        speaker = asyncio.create_task(write(store, accept(event("e-1"))))
+        sender = asyncio.create_task(write(store, accept(event("e-1"))))
         while not await rival.fetchval(BLOCKED):
             await asyncio.sleep(0.005)
         await rival.execute("UPDATE romancy_waits SET key = 'paid'; COMMIT")
 
         called = AcceptedEvent("e-1", "shop", duplicate=False, instance_ids=("a",))
-        assert await speaker == [Accepted((called,), ("a",))]
+        assert await sender == [Accepted((called,), ("a",))]
     finally:
         await store.close()
         await rival.close()

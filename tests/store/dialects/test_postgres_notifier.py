@@ -1,4 +1,4 @@
-"""Who is alone rings seldom; who is not is known to be there, by all and soon."""
+"""A process without peers notifies seldom; each process soon knows whether it has peers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from romancy.store.postgres.pool import PostgresPool
 
 
 class Listener:
-    """A process, as far as it rings and hears."""
+    """A notifier with its pool, which counts its notifications."""
 
     def __init__(self, address: str) -> None:
         self.connections = PostgresPool(address, 2)
-        self.bell = PostgresNotifier(self.connections, None, self._hear)
-        self.looks = 0
-        """How often it was told to look."""
+        self.notifier = PostgresNotifier(self.connections, None, self._on_notified)
+        self.polls = 0
+        """The number of notifications."""
 
-    def _hear(self) -> None:
-        self.looks += 1
+    def _on_notified(self) -> None:
+        self.polls += 1
 
 
 @pytest.fixture
@@ -43,39 +43,39 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def listening(address: str, *, listen: bool = True) -> AsyncIterator[Listener]:
     listener = Listener(address)
-    listener.bell.start(listen=listen)
+    listener.notifier.start(listen=listen)
     try:
-        assert not listen or await listener.bell.probe()
+        assert not listen or await listener.notifier.probe()
         yield listener
     finally:
-        await listener.bell.stop()
+        await listener.notifier.stop()
         await listener.connections.close()
 
 
-async def comes(about: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not about():
+        while not condition():
             await asyncio.sleep(0.01)
 
 
-async def test_who_hears_nobody_is_alone_and_who_cannot_hear_does_not_count_on_it(address: str) -> None:
-    async with listening(address) as one, listening(address, listen=False) as deaf:
+async def test_a_process_that_hears_no_other_has_no_peers_and_one_that_does_not_listen_assumes_some(address: str) -> None:
+    async with listening(address) as one, listening(address, listen=False) as not_listening:
         await asyncio.sleep(0.3)
-        assert not one.bell.has_peers
-        assert deaf.bell.has_peers
+        assert not one.notifier.has_peers
+        assert not_listening.notifier.has_peers
 
 
 async def test_those_who_listen_know_of_each_other_without_a_hint_and_forget_who_has_gone(address: str) -> None:
     async with listening(address) as one:
-        await comes(lambda: not one.bell.has_peers)
-        async with AsyncExitStack() as visit:
-            other = await visit.enter_async_context(listening(address))
-            await comes(lambda: one.bell.has_peers and other.bell.has_peers)
-            looks = one.looks, other.looks
-            one.bell._peers.clear()
-            await comes(lambda: one.bell.has_peers)  # it says again and again that it is there
-            assert (one.looks, other.looks) == looks  # and nobody looks for anything because of that
-        await comes(lambda: not one.bell.has_peers)
+        await until(lambda: not one.notifier.has_peers)
+        async with AsyncExitStack() as stack:
+            other = await stack.enter_async_context(listening(address))
+            await until(lambda: one.notifier.has_peers and other.notifier.has_peers)
+            polls = one.polls, other.polls
+            one.notifier._peers.clear()
+            await until(lambda: one.notifier.has_peers)  # it announces itself again and again
+            assert (one.polls, other.polls) == polls  # an announcement does not cause a poll
+        await until(lambda: not one.notifier.has_peers)
 
 
 async def test_who_is_new_is_answered_by_one_who_had_said_that_it_is_there_long_ago(
@@ -83,33 +83,33 @@ async def test_who_is_new_is_answered_by_one_who_had_said_that_it_is_there_long_
 ) -> None:
     monkeypatch.setattr(module, "_PRESENCE_INTERVAL", 3600.0)
     async with listening(address), listening(address) as new:
-        await comes(lambda: new.bell.has_peers)
+        await until(lambda: new.notifier.has_peers)
 
 
 async def test_a_hint_is_heard_by_the_others(address: str) -> None:
     async with listening(address) as one, listening(address) as other:
-        await comes(lambda: one.bell.has_peers and other.bell.has_peers)
-        before = other.looks
-        one.bell.notify()
-        await comes(lambda: other.looks > before)
-        assert one.looks <= 2  # as it began to listen, and what the other had to try out
+        await until(lambda: one.notifier.has_peers and other.notifier.has_peers)
+        before = other.polls
+        one.notifier.notify()
+        await until(lambda: other.polls > before)
+        assert one.polls <= 2  # the start of the LISTEN, and the probe of the other process
 
 
 async def test_who_does_not_hear_itself_any_more_listens_anew(
     address: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a switch-over: a server that only became read-only keeps its connections, and nobody speaks there."""
+    """As after a switch-over: a server that became read-only keeps its connections, but sends no notification."""
     made: list[Any] = []
     connect = PostgresPool.connect_to_listen
 
-    async def noted(self: PostgresPool, dsn: str | None) -> Any:
+    async def recorded(self: PostgresPool, dsn: str | None) -> Any:
         made.append(await connect(self, dsn))
         return made[-1]
 
-    monkeypatch.setattr(PostgresPool, "connect_to_listen", noted)
+    monkeypatch.setattr(PostgresPool, "connect_to_listen", recorded)
     async with listening(address) as one:
-        deaf = made[-1]
-        await deaf.execute("UNLISTEN *")
-        await comes(lambda: "listening anew" in caplog.text and made[-1] is not deaf and one.bell.is_listening)
-        assert await one.bell.probe()
-        await comes(deaf.is_closed)
+        not_listening = made[-1]
+        await not_listening.execute("UNLISTEN *")
+        await until(lambda: "listening anew" in caplog.text and made[-1] is not not_listening and one.notifier.is_listening)
+        assert await one.notifier.probe()
+        await until(not_listening.is_closed)

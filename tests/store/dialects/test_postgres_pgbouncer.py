@@ -1,4 +1,4 @@
-"""PgBouncer in between, which hands out the server's connections by the transaction: everything works as without it."""
+"""PgBouncer in transaction mode between the store and the server: everything works as without it."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def bouncer() -> Iterator[servers.PgBouncer]:
 
 @pytest.fixture
 def direct() -> str:
-    """The server itself."""
+    """The address of the server."""
     return servers.shared_postgres_database()
 
 
 @pytest.fixture
 def pooled(bouncer: servers.PgBouncer, direct: str) -> str:
-    """The same database by way of the pooler."""
+    """The address of the same database through the pooler."""
     return bouncer.over(direct)
 
 
-# --- what every store does
+# --- the conformance suite
 
 
 @pytest.fixture
@@ -84,18 +84,18 @@ async def make_store(new_store: Open, store: Store) -> AsyncIterator[MakeStore]:
         await one.close()
 
 
-# --- what users see
+# --- an app
 
 
 @activity
 async def double(ctx: ActivityContext, number: int) -> int:
-    """Something to do."""
+    """An activity."""
     return 2 * number
 
 
 @workflow
-async def talk(ctx: WorkflowContext, number: int) -> list[object]:
-    """A bit of everything."""
+async def many_kinds(ctx: WorkflowContext, number: int) -> list[object]:
+    """Uses activities, events, timers and messages."""
     await subscribe(ctx, "desk", "direct")
     doubled = await asyncio.gather(*(double(ctx, number + n) for n in range(3)))
     event = await wait_event(ctx, "paid", subject=str(number))
@@ -105,7 +105,7 @@ async def talk(ctx: WorkflowContext, number: int) -> list[object]:
 
 
 NEVER = 3600
-"""Seconds between two looks: only a hint can have told."""
+"""A poll interval, so long that only a notification can have woken the worker."""
 
 
 @pytest.fixture
@@ -118,11 +118,14 @@ async def _empty(direct: str) -> None:
 
 @pytest.mark.usefixtures("_empty")
 async def test_workflows_run_through_it(pooled: str, direct: str) -> None:
-    async with App(pooled, workflows=[talk], listen_dsn=direct) as app, Client(pooled, workflows=[talk]) as client:
+    async with (
+        App(pooled, workflows=[many_kinds], listen_dsn=direct) as app,
+        Client(pooled, workflows=[many_kinds]) as client,
+    ):
         names = [f"talk-{number}" for number in range(50)]
         for number, name in enumerate(names):
             caller = (app, client)[number % 2]
-            await caller.start_workflow(talk.with_options(instance_id=name), number)
+            await caller.start_workflow(many_kinds.with_options(instance_id=name), number)
         for number, name in enumerate(names):
             await client.send_event("paid", "shop", number, subject=str(number))
             await client.send_to(name, "desk", f"hello {number}")
@@ -135,9 +138,9 @@ async def test_workflows_run_through_it(pooled: str, direct: str) -> None:
 async def test_with_another_address_to_listen_hints_get_through(
     pooled: str, direct: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = App(pooled, workflows=[talk], listen_dsn=direct, listen_notify=True, poll_interval=NEVER)
-    async with app, Client(direct, workflows=[talk]) as client:
-        handle = await client.start_workflow(talk.with_options(instance_id="talk"), 1)
+    app = App(pooled, workflows=[many_kinds], listen_dsn=direct, listen_notify=True, poll_interval=NEVER)
+    async with app, Client(direct, workflows=[many_kinds]) as client:
+        handle = await client.start_workflow(many_kinds.with_options(instance_id="talk"), 1)
         await client.send_event("paid", "shop", "much", subject="1")
         await client.send_to("talk", "desk", "hello")
         assert await app.get_handle(handle.instance_id).result(timeout=60) == [2, 4, 6, "much", "hello"]
@@ -147,12 +150,12 @@ async def test_with_another_address_to_listen_hints_get_through(
 @pytest.mark.usefixtures("_empty")
 async def test_without_one_workers_look_and_say_so_once(pooled: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    async with App(pooled, workflows=[talk], poll_interval=0.05) as app:
+    async with App(pooled, workflows=[many_kinds], poll_interval=0.05) as app:
         warnings = [one for one in caplog.messages if "LISTEN does not work" in one]
         assert len(warnings) == 1
         assert "Give the address of the server itself as listen_dsn=" in warnings[0]
-        async with Client(pooled, workflows=[talk]) as client:
-            handle = await client.start_workflow(talk.with_options(instance_id="talk"), 1)
+        async with Client(pooled, workflows=[many_kinds]) as client:
+            handle = await client.start_workflow(many_kinds.with_options(instance_id="talk"), 1)
             await client.send_event("paid", "shop", "much", subject="1")
             await client.send_to("talk", "desk", "hello")
             assert await app.get_handle(handle.instance_id).result(timeout=60) == [2, 4, 6, "much", "hello"]
@@ -160,22 +163,22 @@ async def test_without_one_workers_look_and_say_so_once(pooled: str, caplog: pyt
 
 async def test_who_insists_on_hints_is_refused(pooled: str) -> None:
     with pytest.raises(ConfigurationError, match="pooler in between") as caught:
-        async with App(pooled, workflows=[talk], listen_notify=True):
+        async with App(pooled, workflows=[many_kinds], listen_notify=True):
             pass
     assert "listen_dsn=" in str(caught.value)
 
 
 async def test_who_wants_no_hints_is_not_warned(pooled: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with App(pooled, workflows=[talk], listen_notify=False):
+    async with App(pooled, workflows=[many_kinds], listen_notify=False):
         pass
     assert "LISTEN" not in caplog.text
 
 
 async def test_nothing_is_prepared_that_the_next_transaction_could_miss(pooled: str, direct: str) -> None:
-    """More callers than server connections: each transaction may get another one."""
+    """With more callers than server connections, each transaction may get another connection."""
     store = open_store(pooled, clock=SystemClock(), server=ServerOptions(pool_size=20, listen_notify=False))
     await store.open()
     for _ in range(5):
-        found = await asyncio.gather(*(store.statuses([f"nobody-{n}"]) for n in range(60)))
+        found = await asyncio.gather(*(store.statuses([f"unknown-{n}"]) for n in range(60)))
         assert found == [{}] * 60
     await store.close()

@@ -1,4 +1,4 @@
-"""No statement reads a whole table that may be large: with values, as PostgreSQL plans at first, and without, as later."""
+"""No statement reads the whole of a table that may be large, neither with a custom nor with a generic plan."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from romancy.store.open import open_store
 from romancy.store.postgres.statements import get_statement
 
 INSTANCES = 10_000
-"""As many have ended as wait: enough for an index to be worth its while in every table."""
+"""As many ended instances as waiting ones: enough rows for an index to pay off in every table."""
 KINDS = ["custom", "generic"]
 
 
 @cache
 def full() -> tuple[str, int]:
-    """A database whose tables are full and counted, and its time."""
+    """A database with full and analyzed tables, and its time."""
     return asyncio.run(_fill(servers.new_postgres_database()))
 
 
@@ -41,7 +41,7 @@ async def _fill(address: str) -> tuple[str, int]:
 
 @cache
 def every_plan() -> dict[str, dict[str, query_plans.Plan]]:
-    """How each statement would be executed."""
+    """The plan of each statement."""
     return asyncio.run(_explain(*full()))
 
 
@@ -52,7 +52,7 @@ async def _explain(address: str, now: int) -> dict[str, dict[str, query_plans.Pl
 
 @asynccontextmanager
 async def closing(connection: Any) -> AsyncIterator[Any]:
-    """A connection for a while."""
+    """Close a connection at the end."""
     try:
         yield connection
     finally:
@@ -60,7 +60,7 @@ async def closing(connection: Any) -> AsyncIterator[Any]:
 
 
 def indexes(name: str, kind: str) -> list[str]:
-    """The indexes in which a statement looks something up."""
+    """The indexes that a statement uses, with the conditions."""
     steps = query_plans.steps(every_plan()[name][kind])
     return [f"{step['Index Name']} {step['Index Cond']}" for step in steps if "Index Cond" in step]
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy on the store's file: what becomes of a session that is cut off."""
+"""SQLAlchemy on the store's file: sessions that are cancelled."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody else, who has the file's write lock."""
+    """Another connection, which holds the file's write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield connection
 
 
-def test_a_write_that_is_cut_off_twice_keeps_nobody(path: Path, other_writer: sqlite3.Connection) -> None:
+def test_a_write_that_is_cancelled_twice_ends(path: Path, other_writer: sqlite3.Connection) -> None:
     before = set(threading.enumerate())
 
     async def write() -> None:
@@ -45,11 +45,11 @@ def test_a_write_that_is_cut_off_twice_keeps_nobody(path: Path, other_writer: sq
     async def cut_off() -> None:
         task = asyncio.create_task(write())
         await asyncio.sleep(0.2)
-        for _ in range(2):  # the second time while its connection is being closed, behind the write that waits
+        for _ in range(2):  # the second time while its connection is being closed, behind the waiting write
             task.cancel()
             await asyncio.sleep(0.05)
 
-    # A loop that cannot end must not keep the suite: so it has a thread of its own.
+    # An event loop that cannot end must not block the suite, so it runs in a thread of its own.
     loop = threading.Thread(target=asyncio.run, args=(cut_off(),), daemon=True)
     loop.start()
     loop.join(30)

@@ -1,4 +1,4 @@
-"""What SQLite refuses, in words."""
+"""The errors of SQLite, in plain words."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ async def test_a_lock_held_by_another_is_waited_for(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         task = asyncio.ensure_future(store.commit([create()]))
-        assert await store.statuses(["a"]) == {}, "reading goes on meanwhile"
+        assert await store.statuses(["a"]) == {}, "reads are not blocked"
         other.execute("ROLLBACK")
     assert await task == [Applied(0, owned=True)]
     await store.close()
 
 
-async def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_timeout_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     store = sqlite_store(path)
     await store.open()

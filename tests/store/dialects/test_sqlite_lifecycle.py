@@ -1,4 +1,4 @@
-"""The life of a SQLite store: threads, crashes, and noticing others."""
+"""The life of a SQLite store: threads, crashes, and the detection of foreign commits."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ both = pytest.mark.parametrize("threads", ["threads", "inline"])
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Simulates the death of the process."""
 
 
 class CrashAt:
-    """Kills at the nth visit of a point."""
+    """A crash hook that raises at one crash point."""
 
     def __init__(self, point: str) -> None:
         self.point: str | None = point
@@ -61,7 +61,7 @@ async def test_it_leaves_no_thread_and_closes_twice(tmp_path: Path, threads: Thr
         await store.get("a")
     with pytest.raises(StoreError, match="not open"):
         await store.commit([create()])
-    gc.collect()  # An unclosed connection would warn here.
+    gc.collect()  # an unclosed connection would warn here
 
 
 async def test_it_opens_again_after_its_close(tmp_path: Path) -> None:
@@ -192,14 +192,14 @@ async def test_inline_looks_only_when_asked_and_knows_its_own_writes(tmp_path: P
 async def test_a_pulse_beats_while_the_writer_is_busy(tmp_path: Path) -> None:
     store = await opened(tmp_path / "a.db")
     await store.register_worker(worker())
-    pulse = store.heartbeat(ME)
-    beats = asyncio.gather(*(asyncio.to_thread(pulse.renew, now) for now in range(100, 120)))
+    heartbeat = store.heartbeat(ME)
+    beats = asyncio.gather(*(asyncio.to_thread(heartbeat.renew, now) for now in range(100, 120)))
     await asyncio.gather(*(store.commit([create(f"i{n}")]) for n in range(50)))
     assert all(await beats)
-    pulse.close()
-    pulse.close()
+    heartbeat.close()
+    heartbeat.close()
     with pytest.raises(StoreError, match="closed"):
-        pulse.renew(1)
+        heartbeat.renew(1)
     await store.close()
 
 

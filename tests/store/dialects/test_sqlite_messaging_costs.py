@@ -1,4 +1,4 @@
-"""What talking costs on SQLite, and that it leaves nothing behind. Cost is counted in steps of its machine, not in time."""
+"""The costs of messaging on SQLite, in steps of its virtual machine, and the rows that messaging leaves behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.store.conformance.builders import (
     wait,
     write,
 )
-from tests.store.conformance.driver import actors, said, subscribers, tell
+from tests.store.conformance.driver import new_instances, said, subscribers, tell
 
 from romancy.clock import SystemClock
 from romancy.model.messaging import ChannelMode, JoinGroup, SendToGroup, StoreCall, Unsubscribe
@@ -41,7 +41,7 @@ FEW, MANY = 5, 400
 
 
 class Meter:
-    """A database that counts what its statements cost."""
+    """A database whose statements can be measured."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -54,12 +54,12 @@ class Meter:
         return list(apply_batch(SqliteCursor(self.cursor), writes))
 
     def create(self, *ids: str) -> None:
-        """New instances."""
+        """Create instances."""
         self.write(*(create(one) for one in ids))
         self.lengths.update(dict.fromkeys(ids, 0))
 
     def ask(self, instance_id: str, *asks: StoreCall) -> list[object]:
-        """What the store says to an instance that stays in hand."""
+        """Issue store calls of an instance that stays owned, and return the values of the replies."""
         length = self.lengths[instance_id]
         (answer,) = self.write(transition(instance_id, store_calls=asks, length=length, has_messaging_state=True))
         assert isinstance(answer, Applied)
@@ -67,7 +67,7 @@ class Meter:
         return list(said(answer.replies).values())
 
     def cost(self, work: Callable[[], object]) -> int:
-        """How many steps the work takes."""
+        """The steps that the work takes."""
         self.steps = 0
         self.connection.set_progress_handler(self._count, 1)
         work()
@@ -86,18 +86,18 @@ def meter() -> Iterator[Meter]:
         yield Meter(connection)
 
 
-WISHES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+SELECTORS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "type": ({}, {}, {"kind": "other"}),
     "subject": ({"subject": "s"}, {"subject": "s"}, {"subject": "t"}),
     "match": ({"match": b'{"n": 1}'}, {"data": b'{"n": 1}'}, {"data": b'{"n": 2}'}),
     "addressed": ({}, {"to": "a"}, {"to": "b"}),
 }
-"""What is wanted, an event that fits, and one that does not."""
+"""Fields of a wait, of an event that matches it, and of one that does not."""
 
 
-@pytest.mark.parametrize("wish", WISHES)
-def test_the_last_of_many_waits_costs_as_much_as_the_first(meter: Meter, wish: str) -> None:
-    wanted, fitting, other = WISHES[wish]
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_the_last_of_many_waits_costs_as_much_as_the_first(meter: Meter, selector: str) -> None:
+    wanted, fitting, other = SELECTORS[selector]
     meter.create("a")
     for n in range(MANY):
         meter.write(accept(event(f"no-{n}", **other), event(f"e-{n}", **fitting)))
@@ -175,11 +175,11 @@ async def opened(folder: Path) -> AsyncIterator[tuple[Store, Path]]:
 
 MIGRATED = len(read_migrations(MIGRATIONS))
 KEPT = {"romancy_migrations", "romancy_instances", "romancy_payloads", "romancy_history", "romancy_journal"}
-"""What an instance leaves until it is pruned, beside what it consumed."""
+"""The rows that an instance leaves until it is pruned, without its consumed events."""
 
 
 def counts(path: Path) -> dict[str, int]:
-    """The rows of every table that has any."""
+    """The number of rows of every table that has any."""
     with closing(sqlite3.connect(path)) as connection:
         tables = connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'romancy%'"
@@ -192,7 +192,7 @@ def counts(path: Path) -> dict[str, int]:
 async def test_nothing_is_left_of_what_was_said(tmp_path: Path, how: str) -> None:
     async with opened(tmp_path) as (store, path):
         a, b = await subscribers(store, "a", "b", mode=ChannelMode.BROADCAST)
-        (c,) = await actors(store, "c")
+        (c,) = await new_instances(store, "c")
         await a.ask(subscribe("pool", ChannelMode.COMPETING), subscribe("mine", ChannelMode.DIRECT), keep_owned=True)
         for one in (a, b, c):
             await one.do(JoinGroup("crew"))
@@ -201,7 +201,7 @@ async def test_nothing_is_left_of_what_was_said(tmp_path: Path, how: str) -> Non
         await tell(store, send("a", "unread", "mine"))
         await tell(store, send("c", "unread", "never subscribed"))
         await tell(store, PostMessage(SendToGroup(message("to all"), "crew"), now=30))
-        await tell(store, PostMessage(SendToGroup(message("to nobody"), "void"), now=30))
+        await tell(store, PostMessage(SendToGroup(message("unreceived"), "void"), now=30))
         await tell(store, accept(event("e-1"), event("e-2")))
         assert await a.ask(receive(), now=40, keep_owned=True) == {"jobs:1": "read by a only"}
         assert await a.ask(receive("pool"), now=40, keep_owned=True) == {"pool:1": "taken"}
@@ -223,11 +223,11 @@ async def test_nothing_is_left_of_what_was_said(tmp_path: Path, how: str) -> Non
 
 async def test_what_was_consumed_is_remembered_until_its_instance_is_pruned(tmp_path: Path) -> None:
     async with opened(tmp_path) as (store, path):
-        (a,) = await actors(store, "a")
+        (a,) = await new_instances(store, "a")
         await tell(store, accept(event()))
         await a.ask(wait(), now=40)
         await a.end(status=Status.FAILED)
-        assert counts(path)["romancy_consumed_events"] == 1, "it may be tried again"
+        assert counts(path)["romancy_consumed_events"] == 1, "the instance may be retried"
         await store.prune_instances(ended_before=999, limit=9)
         assert counts(path) == {"romancy_migrations": MIGRATED, "romancy_events": 1}
 
@@ -239,7 +239,7 @@ async def test_messages_are_gone_when_everybody_has_read_or_left(tmp_path: Path)
         await a.ask(receive())
         await b.do(Unsubscribe("jobs"))
         await c.recur()
-        assert counts(path)["romancy_messages"] == 1, "c has not read it"
+        assert counts(path)["romancy_messages"] == 1, "c has not received it"
         await c.end()
         assert "romancy_messages" not in counts(path)
         assert "romancy_deliveries" not in counts(path)

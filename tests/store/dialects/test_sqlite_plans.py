@@ -13,7 +13,7 @@ from romancy.store.sqlite.schema import prepare
 from romancy.store.sqlite.statements import get_statement, statement_names
 
 SMALL = {"all_workers", "orphans"}
-"""There are few workers, and owned instances are as many as run at once: the index of the owned is walked."""
+"""Tables that may be scanned: there are few workers, and an index over owned instances has as many rows as run at once."""
 
 
 @pytest.fixture(params=["empty", "analyzed"])
@@ -124,7 +124,7 @@ def test_the_index_meant_is_used(connection: sqlite3.Connection, name: str, inde
 )
 def test_no_unbounded_sort(connection: sqlite3.Connection, name: str) -> None:
     steps = plan(connection, name)
-    # `upcoming` merges what each kind gave, which is bounded.
+    # `upcoming` sorts the rows of all kinds together; their number is bounded.
     assert sum("TEMP B-TREE" in step for step in steps) == (1 if name == "upcoming" else 0), steps
 
 
@@ -138,7 +138,7 @@ def _values(text: str) -> list[None] | dict[str, None]:
 
 
 def _fill(connection: sqlite3.Connection) -> None:
-    """Everything is of one workflow, ended and alike: statistics that speak against every index."""
+    """All rows are of one workflow, ended and alike, so that the statistics speak against every index."""
     rows = [(f"i{n}", n) for n in range(2000)]
     connection.executemany(
         "INSERT INTO romancy_instances (id, workflow, version, status, generation, round, epoch, inbox_version,"

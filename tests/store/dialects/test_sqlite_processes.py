@@ -19,7 +19,7 @@ from romancy.store.migrator import read_migrations
 from romancy.store.open import open_store
 from romancy.store.sqlite.schema import MIGRATIONS
 
-HAMMER = Path(__file__).with_name("stress_worker.py")
+STRESS_WORKER = Path(__file__).with_name("stress_worker.py")
 OPEN = """
 import asyncio, sys
 from romancy.clock import SystemClock
@@ -41,11 +41,11 @@ async def run(*args: str) -> asyncio.subprocess.Process:
 
 
 async def finish(*processes: asyncio.subprocess.Process) -> list[str]:
-    """Let them go, all at once, and wait for what they say."""
+    """Let all processes begin at once, and return their outputs."""
     outputs = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
     for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors.decode()
-    return [said.decode() for said, _ in outputs]
+    return [reports.decode() for reports, _ in outputs]
 
 
 async def test_four_processes_race_to_migrate(tmp_path: Path) -> None:
@@ -64,16 +64,20 @@ async def test_two_processes_hammer_one_file(tmp_path: Path, seed: int) -> None:
     await store.open()
     kinds = ("order", "mail")
     await write(store, *(create(one, now=1, owner=None, workflow=kinds[n % 2]) for n, one in enumerate(ids)))
-    processes = [await run(str(HAMMER), str(path), me, rival, "30", str(seed)) for me, rival in (("x", "y"), ("y", "x"))]
-    said = [json.loads(line) for line in await finish(*processes)]
+    processes = [
+        await run(str(STRESS_WORKER), str(path), me, rival, "30", str(seed)) for me, rival in (("x", "y"), ("y", "x"))
+    ]
+    reports = [json.loads(line) for line in await finish(*processes)]
     assert await store.statuses(ids) == dict.fromkeys(ids, Status.COMPLETED)
-    stories = {one: await store.history(one, 1, after=0, limit=99) for one in ids}
+    histories = {one: await store.history(one, 1, after=0, limit=99) for one in ids}
     await store.close()
-    assert sum(map(len, stories.values())) == sum(one["acknowledged"] for one in said), "nothing lost, nothing twice"
-    for story in stories.values():
-        assert [entry.seq for entry in story] == list(range(1, len(story) + 1))
+    assert sum(map(len, histories.values())) == sum(one["acknowledged"] for one in reports), (
+        "no entry was lost or written twice"
+    )
+    for history in histories.values():
+        assert [entry.seq for entry in history] == list(range(1, len(history) + 1))
         writers: dict[int, set[str]] = defaultdict(set)
-        for entry in story:
+        for entry in history:
             writers[entry.epoch].add(entry.worker)
-        assert all(len(workers) == 1 for workers in writers.values()), "one owner in one epoch"
-    assert sum(one["refused"] for one in said) > 0, "there were zombies, or this has shown nothing"
+        assert all(len(workers) == 1 for workers in writers.values()), "each epoch has one owner"
+    assert sum(one["refused"] for one in reports) > 0, "no write was fenced, so the test shows nothing"
