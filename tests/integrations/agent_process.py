@@ -1,4 +1,4 @@
-"""A process for the tests of agents: it asks a model that writes down each request, and may be killed."""
+"""A process with an agent whose model records each request in a file; the tests of agents start it and kill it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def note(line: str) -> None:
 
 
 async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Ask for the tool, and then take long."""
+    """Call the tool first; then wait for the file `gate` before the final reply."""
     note(f"asked with {len(messages)}")
     if len(messages) == 1:
         return ModelResponse([ToolCallPart("look", {"where": "the shelf"})])
@@ -37,16 +37,16 @@ async def look(where: str) -> str:
     return "something"
 
 
-finder = llm.Agent("finder", model=FunctionModel(answer), tools=[look])
+searcher = llm.Agent("searcher", model=FunctionModel(answer), tools=[look])
 
 
 @workflow
 async def find(ctx: WorkflowContext) -> str:
-    return (await finder(ctx, "Where is it?")).output
+    return (await searcher(ctx, "Where is it?")).output
 
 
 async def main() -> None:
-    async with App(f"sqlite:///{FOLDER / 'desk.db'}", heartbeat_interval=0.2, lease_timeout=1) as app:
+    async with App(f"sqlite:///{FOLDER / 'agents.db'}", heartbeat_interval=0.2, lease_timeout=1) as app:
         print(await (await app.start_workflow(find.with_options(instance_id="find-1"))).result())
 
 

@@ -1,4 +1,4 @@
-"""Programs as people have them for Edda, with only the import changed."""
+"""Programs that were written for Edda, with only the imports changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from romancy.integrations.edda import (
 )
 
 done: list[str] = []
-"""What happened in the world, in order."""
+"""The side effects of the activities, in order."""
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -101,7 +101,7 @@ async def order(ctx: WorkflowContext, order_id: str, items: list[str], amount: f
     return reserved
 
 
-# --- cancellation: activities that register what undoes them
+# --- cancellation: activities that register compensations
 
 
 class Room(BaseModel):
@@ -214,7 +214,7 @@ async def listener(ctx: WorkflowContext, channel: str, mode: str) -> dict[str, A
 
 @workflow
 async def own_channel(ctx: WorkflowContext) -> list[Any]:
-    """Builds the name of its own channel by hand."""
+    """Receive from the instance's own channel by the name that Edda gives it."""
     mine = f"box:{ctx.instance_id}"
     await subscribe(ctx, mine)
     return [(await receive(ctx, mine)).data, (await receive(ctx, mine)).data]

@@ -1,4 +1,4 @@
-"""What the tests of the integrations share."""
+"""Helpers for the tests of the integrations."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def seen(look: Callable[[], T | None], what: str, *, seconds: float = 30.0) -> T:
-    """What another process does is seen in time; fail if it is not."""
+async def seen(condition: Callable[[], T | None], what: str, *, seconds: float = 30.0) -> T:
+    """Wait until a condition that another process brings about is true; fail after a timeout."""
     deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not reached within {seconds:g} s"
         await asyncio.sleep(0.02)
     return found
 
 
 def signature_of(function: Callable[..., Any]) -> str:
-    """How a call of a function is written in the reference: `define(*, model, name=None)`."""
+    """The signature of a function as the reference writes it: `define(*, model, name=None)`."""
     parameters = [one.replace(annotation=one.empty) for one in inspect.signature(function).parameters.values()]
     written = f"{function.__name__}{inspect.Signature(parameters)}"
     return re.sub(r"<class '(\w+)'>", r"\1", written).replace("'", '"')

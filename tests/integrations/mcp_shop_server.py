@@ -1,4 +1,4 @@
-"""A server process for the tests of MCP: `python mcp_shop.py stdio`, or `http PORT`."""
+"""An MCP server process for tests: `python mcp_shop_server.py stdio`, or `http PORT`."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ async def approval(ctx: WorkflowContext, what: str) -> dict[str, object]:
 
 @workflow
 async def secret(ctx: WorkflowContext) -> str:
-    """No tool: nobody may see its instances."""
+    """A workflow that is not a tool: no client may see its instances."""
     return "gold"
 
 
 @server.prompt
 def sell(item: str) -> str:
-    """How to sell."""
+    """A prompt that asks for a sales pitch."""
     return f"Sell me {item}."
 
 
 async def serve_http(port: int) -> None:
-    """On a port, which is printed: 0 is any that is free."""
+    """Serve on a port, or on any free port if it is 0, and print the port."""
     listening = socket.create_server(("127.0.0.1", port))
     config = uvicorn.Config(server.asgi_app(), lifespan="on", log_level="warning")
     print(listening.getsockname()[1], flush=True)

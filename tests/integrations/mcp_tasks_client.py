@@ -1,4 +1,4 @@
-"""A client that knows the Tasks extension of MCP, which the SDK's does not by itself."""
+"""A client with the Tasks extension of MCP, which the SDK's client lacks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TaskState(Result):
 
 
 class TasksClient(ClientExtension):
-    """What a client that knows tasks does: it asks until the end."""
+    """An extension of the client: it polls a task until the task has ended."""
 
     identifier = "io.modelcontextprotocol/tasks"
 

@@ -1,4 +1,4 @@
-"""An agent in a process of its own, which is killed while the model thinks: the next one asks only what was not answered."""
+"""Tests of an agent in a process that is killed during a request: the next process repeats only this request."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from tests.integrations.integration_helpers import seen
 
-DESK = Path(__file__).with_name("agent_process.py")
+SCRIPT = Path(__file__).with_name("agent_process.py")
 
 
-def desk(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, str(DESK), str(folder)], stdout=subprocess.PIPE, text=True)
+def start_process(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, str(SCRIPT), str(folder)], stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.chaos
-async def test_a_new_process_asks_only_what_was_not_answered(tmp_path: Path) -> None:
-    with desk(tmp_path) as first:
+async def test_a_new_process_repeats_only_the_unanswered_request(tmp_path: Path) -> None:
+    with start_process(tmp_path) as first:
         try:
-            await seen(lambda: list(tmp_path.glob("thinking-*")), "the model thinks")
+            await seen(lambda: list(tmp_path.glob("thinking-*")), "the model has got the second request")
         finally:
             first.kill()
     (tmp_path / "gate").touch()
-    with desk(tmp_path) as second:
+    with start_process(tmp_path) as second:
         try:
             said, _ = second.communicate(timeout=40)
         finally:

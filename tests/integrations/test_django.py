@@ -1,6 +1,6 @@
-"""The app in Django: its transactions, the app beside it, the viewer by its login."""
+"""Tests of the app with Django: shared transactions, both in one ASGI application, and the viewer with Django's login."""
 
-# Django has no types, and what pyright guesses is wrong.
+# Django has no type annotations, and pyright infers wrong types.
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportAssignmentType=false, reportIndexIssue=false
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def listen(ctx: WorkflowContext) -> list[Any]:
 
 
 def described(database: str) -> dict[str, Any]:
-    """A database as Django's settings name it."""
+    """A database in the form of Django's settings."""
     if not database.startswith("postgres"):
         options = {"transaction_mode": "IMMEDIATE", "timeout": 30}
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": database, "OPTIONS": options}
@@ -88,7 +88,7 @@ def described(database: str) -> dict[str, Any]:
 
 @pytest.fixture
 def shop(database: str) -> Iterator[str]:
-    """Django's name for the app's database, with a table of the user's own."""
+    """Django's alias of the app's database."""
     if database.startswith("mysql"):
         pytest.skip("Django's driver for MySQL, mysqlclient, has to be compiled")
     settings_of_all: dict[str, Any] = connections.settings
@@ -98,7 +98,7 @@ def shop(database: str) -> Iterator[str]:
 
 
 async def in_django(work: Callable[[], Any]) -> Any:
-    """Do something as a view would: in a thread that has a connection of its own."""
+    """Run a function as a view does: in a thread with a connection of its own."""
 
     def closing() -> Any:
         try:
@@ -122,7 +122,7 @@ def orders() -> list[str]:
         return [name for (name,) in cursor.fetchall()]
 
 
-async def test_a_workflow_is_there_with_djangos_rows(database: str, shop: str) -> None:
+async def test_a_workflow_commits_with_djangos_rows(database: str, shop: str) -> None:
     async with App(database, workflows=[greet], poll_interval=0.1) as app:
 
         def view(name: str, fails: bool) -> str:
@@ -140,13 +140,13 @@ async def test_a_workflow_is_there_with_djangos_rows(database: str, shop: str) -
         assert await in_django(orders) == ["Ada"]
 
 
-async def test_without_a_transaction_it_has_one_of_its_own(database: str, shop: str) -> None:
+async def test_without_a_transaction_a_start_commits_by_itself(database: str, shop: str) -> None:
     async with App(database, workflows=[greet], poll_interval=0.1) as app:
         handle = await in_django(lambda: using(app, shop).start_workflow("greet", name="Ada"))
         assert await handle.result(timeout=10) == "hello, Ada"
 
 
-async def test_everything_can_be_said(database: str, shop: str) -> None:
+async def test_events_and_messages_can_be_sent_in_a_transaction(database: str, shop: str) -> None:
     async with App(database, workflows=[listen], poll_interval=0.1) as app:
         handle = await app.start_workflow(listen)
         while await handle.status() is not Status.WAITING_FOR_MESSAGE:
@@ -156,7 +156,7 @@ async def test_everything_can_be_said(database: str, shop: str) -> None:
             with transaction.atomic(using=shop):
                 say: Using = using(app, shop)
                 say.publish("news", "100 %", metadata={"%s": 1})
-                say.send_to_group("nobody", "news", "unheard")
+                say.send_to_group("missing", "news", "unheard")
                 say.send_to(handle.instance_id, "news", "for you")
                 assert say.send_event("paid", "/shop", {"cents": 5}, event_id="1", subject="s") == "1"
 
@@ -174,7 +174,7 @@ async def test_an_error_leaves_the_transaction_as_it_was(database: str, shop: st
                 with pytest.raises(InstanceConflictError):
                     using(app, shop).start_workflow(once, "Bob")
                 with pytest.raises(WorkflowNotFoundError):
-                    using(app, shop).send_to("nobody", "news", 1)
+                    using(app, shop).send_to("missing", "news", 1)
                 add_order("Ada")
 
         await in_django(view)
@@ -235,7 +235,7 @@ async def test_the_app_and_django_side_by_side(root: str, file: str) -> None:
         ("", "/romancy", ("/romancy", "/romancy")),
         ("", "/romancy/events", ("/romancy", "/romancy/events")),
         ("/outer", "/outer/romancy/events", ("/outer/romancy", "/outer/romancy/events")),
-        ("/outer", "/romancy/events", ("/outer/romancy", "/outer/romancy/events")),  # servers differ
+        ("/outer", "/romancy/events", ("/outer/romancy", "/outer/romancy/events")),  # some servers leave the root path out
         ("/romancy", "/romancy/romancy/events", ("/romancy/romancy", "/romancy/romancy/events")),
         ("/romancy", "/romancy/events", None),
         ("", "/romancyfan/", None),
@@ -282,7 +282,7 @@ def test_a_link_is_escaped() -> None:
 
 @pytest.fixture
 async def users(tmp_path: Path) -> AsyncIterator[Callable[..., str]]:
-    """Makes users that have logged in; each is the cookie of a session."""
+    """A function that creates a logged-in user and returns the session cookie."""
     own: dict[str, Any] = connections.settings["default"]
     before, own["NAME"] = own["NAME"], str(tmp_path / "django.db")
     await sync_to_async(call_command)("migrate", verbosity=0)
@@ -319,10 +319,10 @@ async def test_what_a_user_may_do(rights: dict[str, bool], role: str | None, use
     assert await staff(scope) == (None if role is None else (role, "user0"))
 
 
-async def test_the_viewer_opens_for_who_has_logged_in(users: Callable[..., str], file: str) -> None:
+async def test_the_viewer_opens_for_a_logged_in_user(users: Callable[..., str], file: str) -> None:
     cookies = [await sync_to_async(users)(is_staff=True), "sessionid=made-up", ""]
     async with App(file, workflows=[greet], auth=staff) as app, client_of(mount(get_asgi_application(), app)) as client:
         answers = [await client.get("/romancy/viewer/", headers={"cookie": cookie}) for cookie in cookies]
         assert [answer.status_code for answer in answers] == [200, 401, 401]
         looked = await client.post("/romancy/cancel/x", headers={"cookie": cookies[0]})
-        assert looked.status_code == 403  # staff may look, and no more
+        assert looked.status_code == 403  # staff may only read

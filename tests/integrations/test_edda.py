@@ -1,4 +1,4 @@
-"""Programs for Edda run on this engine after their imports are changed, and survive crashes on the way."""
+"""Tests of programs for Edda on this engine: with changed imports they run and survive crashes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _clean() -> None:
 
 @asynccontextmanager
 async def running(*workflows: Any, **options: Any) -> AsyncIterator[tuple[TestEnvironment, EddaApp]]:
-    """An environment for tests, and Edda's calls for its app."""
+    """A test environment, and its app as an Edda app."""
     async with TestEnvironment(workflows=[one.romancy for one in workflows], **options) as env:
         app = EddaApp.over(env.app)
         await app.initialize()
@@ -52,7 +52,7 @@ async def result(env: TestEnvironment, instance_id: str) -> Any:
 
 
 async def output(env: TestEnvironment, app: EddaApp, instance_id: str) -> Any:
-    """The result, without letting time pass for others."""
+    """The result of an instance that ends without any time passing."""
     await env.settle()
     found = await app.storage.get_instance(instance_id)
     assert found is not None
@@ -94,29 +94,29 @@ async def test_a_simple_program_survives_a_crash(step: int) -> None:
 
 # --- compensation
 
-WAY_BACK = ["refund P-7 of 7: 9.5", "release R-7"]
+COMPENSATIONS = ["refund P-7 of 7: 9.5", "release R-7"]
 
 
-async def test_what_was_done_is_undone_the_last_first() -> None:
+async def test_completed_activities_are_compensated_in_reverse_order() -> None:
     async with running(programs.order) as (_, app):
         with pytest.raises(RetryExhaustedError) as caught:
             await programs.order.start(order_id="7", items=["a", "b"], amount=9.5)
         assert isinstance(caught.value.__cause__, ConnectionError)
-        assert done == ["reserve 7", "charge 7", "ship 7", *WAY_BACK]
+        assert done == ["reserve 7", "charge 7", "ship 7", *COMPENSATIONS]
         page = await app.find_instances(input_filters={"order_id": "7"}, status="failed")
         assert [one["workflow_name"] for one in page["instances"]] == ["order"]
         assert page["instances"][0]["output_data"]["error_type"] == "RetryExhaustedError"
         assert page["has_more"] is False
 
 
-async def test_the_way_back_is_gone_to_its_end_after_a_crash() -> None:
+async def test_compensation_continues_after_a_crash() -> None:
     async with running(programs.order) as (env, _):
-        env.crash_at("activity.before", 5)  # reserve, charge, ship, refund; then release
+        env.crash_at("activity.before", 5)  # the fifth call is `release`, after reserve, charge, ship and refund
         handle = await env.app.start_workflow(programs.order.romancy, "7", ["a"], 9.5)
         with pytest.raises(romancy.WorkflowFailedError):
             await handle.result()
         assert env.crashes == 1
-        assert [one for one in done if one.startswith("re") and not one.startswith("reserve")] == WAY_BACK
+        assert [one for one in done if one.startswith("re") and not one.startswith("reserve")] == COMPENSATIONS
 
 
 @edda.compensation
@@ -131,15 +131,15 @@ async def forgetful(ctx: WorkflowContext, seat: int) -> dict[str, int]:
 
 
 @workflow
-async def ill_fated(ctx: WorkflowContext) -> None:
+async def failing(ctx: WorkflowContext) -> None:
     await forgetful(ctx, 3)
     raise ValueError("rain")
 
 
 async def test_a_compensation_that_cannot_be_called_says_what_is_missing() -> None:
-    async with running(ill_fated) as (_, app):
+    async with running(failing) as (_, app):
         with pytest.raises(ValueError, match="rain"):
-            await ill_fated.start()
+            await failing.start()
         (found,) = (await app.find_instances())["instances"]
         told = json.dumps(await app.storage.get_history(found["instance_id"]))
         assert "needs 'ticket', which neither the arguments of forgetful nor its result have" in told
@@ -161,21 +161,21 @@ def test_on_failure_stands_below_activity() -> None:
 # --- cancellation
 
 
-async def test_what_activities_have_registered_is_done_after_a_cancellation_and_a_crash(
+async def test_registered_compensations_run_after_a_cancellation_and_a_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(programs.journey) as (env, app):
         instance_id = await programs.journey.start(to="Oslo")
         assert await status(app, instance_id) == "waiting_for_event"
         await env.restart()
-        monkeypatch.setattr(sys.modules["romancy.integrations.edda.compensation"], "_known", {})  # as in another process
+        monkeypatch.setattr(sys.modules["romancy.integrations.edda.compensation"], "_known", {})  # as in a new process
         assert await app.replay_engine.cancel_workflow(instance_id, cancelled_by="Ada")
         with pytest.raises(romancy.WorkflowCancelledError, match="cancelled by Ada"):
             await result(env, instance_id)
         assert done == ["book Hotel Oslo", "book LH Oslo", "stop LH Oslo", "cancel Hotel Oslo 12"]
         assert await status(app, instance_id) == "cancelled"
         assert not await app.replay_engine.cancel_workflow(instance_id)
-        assert not await app.replay_engine.cancel_workflow("nobody")
+        assert not await app.replay_engine.cancel_workflow("missing")
 
 
 FOREIGN = [
@@ -192,7 +192,7 @@ FOREIGN = [
 async def test_a_record_does_not_choose_what_is_called(
     function: str, args: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody who can write the database puts another function into a recorded result."""
+    """An attacker with write access to the database replaces the function in a recorded result."""
     ran = tmp_path / "ran"
     (tmp_path / "a_module_that_runs_when_imported.py").write_text(f"open({str(ran)!r}, 'w')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -203,7 +203,7 @@ async def test_a_record_does_not_choose_what_is_called(
     assert "never" not in done
 
 
-async def test_an_activity_that_registers_gives_its_own_result() -> None:
+async def test_an_activity_that_registers_returns_its_own_result() -> None:
     async with running(programs.journey) as (env, _):
         instance_id = await programs.journey.start(to="Oslo")
         await send_event("journey.paid", "bank", {"amount": 5})
@@ -221,14 +221,14 @@ async def indirect(ctx: WorkflowContext) -> None:
 
 
 @workflow
-async def roundabout(ctx: WorkflowContext) -> None:
+async def registering_indirectly(ctx: WorkflowContext) -> None:
     await indirect(ctx)
 
 
-async def test_registering_behind_the_back_of_an_activity_is_refused() -> None:
-    async with running(roundabout):
+async def test_registering_in_a_helper_of_an_activity_is_refused() -> None:
+    async with running(registering_indirectly):
         with pytest.raises(RetryExhaustedError) as caught:
-            await roundabout.start()
+            await registering_indirectly.start()
         assert isinstance(caught.value.__cause__, InvalidWorkflowStateError)
         assert "in the activity's own function, or in the workflow" in str(caught.value.__cause__)
 
@@ -254,7 +254,7 @@ async def test_the_data_of_an_event_has_a_type_and_its_time_is_text() -> None:
         assert await result(env, instance_id) == {"amount": 2.5, "time": "2030-01-01T00:00:00+00:00", "order": "1"}
 
 
-async def test_timers_go_on_after_a_crash_and_a_timeout_says_what_did_not_come() -> None:
+async def test_timers_survive_a_crash_and_a_timeout_names_the_missing_event() -> None:
     async with running(programs.patient) as (env, app):
         instance_id = await programs.patient.start()
         assert await status(app, instance_id) == "waiting_for_timer"
@@ -320,7 +320,7 @@ async def test_events_over_http_may_be_addressed_with_the_extension_of_edda(file
         assert await status(app, ids[4]) == "waiting_for_event"
 
 
-async def test_what_the_app_refuses_it_still_refuses(file: str) -> None:
+async def test_refusals_of_the_app_stay(file: str) -> None:
     app = EddaApp("shop", file, workflows=[programs.payment], max_body_size=2000)
     async with app, AsyncClient(transport=ASGITransport(app), base_url="http://localhost") as web:
         headers = {"content-type": "application/cloudevents+json"}
@@ -338,7 +338,7 @@ async def test_what_the_app_refuses_it_still_refuses(file: str) -> None:
 
 
 async def test_bodies_are_left_to_the_limits_of_the_app(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in them: the layer reads none, and translates what the app has read."""
+    """The Edda layer does not read bodies itself: it translates the events that the app has parsed."""
     handed_on: list[object] = []
 
     async def serve(self: App, scope: object, receive: object, send: object) -> None:
@@ -372,9 +372,9 @@ async def test_a_message_to_one_instance_needs_no_subscription() -> None:
         assert await result(env, waiting) == {"id": "r1", "approved": True, "by": sender}
 
 
-async def test_a_message_to_nobody_is_told() -> None:
+async def test_a_message_to_an_unknown_instance_is_reported() -> None:
     async with running(programs.approver) as (env, _):
-        assert await result(env, first := await programs.approver.start(target_id="nobody")) is False
+        assert await result(env, first := await programs.approver.start(target_id="missing")) is False
         assert await result(env, await programs.approver.start(target_id=first)) is False
 
 
@@ -390,7 +390,7 @@ async def test_broadcast_reaches_all_competing_one_direct_its_own() -> None:
         await publish(app, "box", {"for": "all"})
         await publish(app, f"box:{alone}", {"for": "one"}, target_instance_id=alone)
         assert (await output(env, app, alone))["got"] == {"for": "one"}
-        got = [await result(env, one) for one in workers]  # time passes for the one that gets nothing
+        got = [await result(env, one) for one in workers]  # the instance without a message waits until its timeout
         assert [one["id"] for one in got if one["got"]] == [job_id]
 
 
@@ -499,8 +499,8 @@ def test_an_outbox_needs_an_address() -> None:
         EddaApp("shop", outbox_enabled=True)
 
 
-async def test_what_comes_in_does_not_go_out_again(tmp_path: Path) -> None:
-    url = "http://127.0.0.1:9"  # nobody listens there: whatever goes out would stay in the outbox
+async def test_accepted_events_do_not_enter_the_outbox(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:9"  # no server listens on this port: events for the broker stay in the outbox
     database = str(tmp_path / "shop.db")
     app = EddaApp("shop", database, outbox_enabled=True, broker_url=url, workflows=[programs.payment], shutdown_timeout=0)
     async with app:
@@ -539,10 +539,10 @@ async def test_rows_and_events_of_an_activity_commit_with_its_result(file: str) 
             assert done == ["Emma", "Emma"]
 
 
-# --- what is not offered says so
+# --- names and attributes that are not available
 
 
-def test_names_that_are_not_offered_say_what_to_use() -> None:
+def test_unavailable_names_name_the_replacement() -> None:
     from romancy.integrations.edda.unsupported import MODULE
 
     for name in MODULE:
@@ -556,7 +556,7 @@ def test_names_that_are_not_offered_say_what_to_use() -> None:
         edda.OutboxRelayer()
 
 
-async def test_attributes_that_are_not_there_say_what_to_use(file: str) -> None:
+async def test_unavailable_attributes_name_the_replacement(file: str) -> None:
     app = EddaApp("shop", file, workflows=[])
     for owner, name, told in [
         (app, "outbox_relayer", "relays by itself"),
@@ -577,7 +577,7 @@ async def test_attributes_that_are_not_there_say_what_to_use(file: str) -> None:
 
 
 @edda.activity(retry_policy=programs.ONCE)
-async def curious(ctx: WorkflowContext, what: str) -> str:
+async def using_context(ctx: WorkflowContext, what: str) -> str:
     match what:
         case "storage":
             return str(ctx.storage)
@@ -600,7 +600,7 @@ async def asking(ctx: WorkflowContext, what: str) -> str:
     if what == "nothing":
         await edda.sleep(ctx)
     try:
-        return str(await curious(ctx, what))
+        return str(await using_context(ctx, what))
     except RetryExhaustedError as error:
         return str(error.__cause__)
 
@@ -614,7 +614,7 @@ async def asking(ctx: WorkflowContext, what: str) -> str:
         ("recur", "Only a workflow may use it"),
     ],
 )
-async def test_a_context_says_what_to_use_instead(what: str, told: str) -> None:
+async def test_unavailable_attributes_of_a_context_name_the_replacement(what: str, told: str) -> None:
     async with running(asking) as (env, _):
         assert told in await result(env, await asking.start(what=what))
 
@@ -649,7 +649,7 @@ def test_only_async_functions_are_workflows() -> None:
         workflow(plain)  # type: ignore[arg-type]  # pyright: ignore
 
 
-async def test_options_that_mean_nothing_here_are_taken(file: str) -> None:
+async def test_options_without_effect_are_accepted(file: str) -> None:
     app = EddaApp("shop", file, max_overflow=1, pool_recycle=5, leader_lease_duration=9, workflows=[programs.order])
     async with app:
         assert (await app.romancy.list_instances(status=Status.RUNNING)).items == []

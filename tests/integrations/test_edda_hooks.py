@@ -1,4 +1,4 @@
-"""Edda's hooks are told what this library's are, in Edda's words."""
+"""Tests of Edda's hooks: they are called for the same events as romancy's hooks, with Edda's arguments."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from romancy.integrations.edda.hooks import HooksAdapter, rebuild_error
 from romancy.testing import TestEnvironment
 
 
-class Diary:
-    """Writes down what it is told: no base class is needed."""
+class RecordingHooks:
+    """Hooks without a base class that record every call."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("on_"):
             raise AttributeError(name)
 
         async def write(*said: Any) -> None:
-            self.told.append((name.removeprefix("on_"), *said))
+            self.calls.append((name.removeprefix("on_"), *said))
 
         return write
 
     def of(self, name: str) -> list[list[Any]]:
-        return [rest for what, *rest in self.told if what == name]
+        return [rest for what, *rest in self.calls if what == name]
 
 
 class Cake(BaseModel):
@@ -56,7 +56,7 @@ class Cake(BaseModel):
 
 
 class BurntError(Exception):
-    """An error that cannot be made from a message."""
+    """An error whose constructor needs more than a message."""
 
     def __init__(self, minutes: int, *, shelf: str) -> None:
         super().__init__(f"{minutes} minutes are too long")
@@ -107,52 +107,55 @@ async def party(ctx: WorkflowContext) -> str:
     return f"{who}: {event.data['says']}"
 
 
-async def told_of(flow: Any, *args: Any, **options: Any) -> tuple[Diary, str]:
-    """What is told of an instance from its start to its end."""
-    diary = Diary()
-    async with TestEnvironment(workflows=[flow.romancy], hooks=HooksAdapter(diary), **options) as env:
+async def record_hooks(flow: Any, *args: Any, **options: Any) -> tuple[RecordingHooks, str]:
+    """Run an instance to its end; return its hooks and its id."""
+    recording = RecordingHooks()
+    async with TestEnvironment(workflows=[flow.romancy], hooks=HooksAdapter(recording), **options) as env:
         handle = await env.app.start_workflow(flow.romancy.with_options(instance_id="one"), *args)
         with contextlib.suppress(romancy.WorkflowFailedError):
             await handle.result()
-    return diary, handle.instance_id
+    return recording, handle.instance_id
 
 
-async def test_a_workflow_is_told_with_typed_results_and_the_very_errors() -> None:
-    diary, one = await told_of(birthday, 3)
-    names = [what for what, *_ in diary.told]
+async def test_hooks_get_typed_results_and_the_original_errors() -> None:
+    recording, one = await record_hooks(birthday, 3)
+    names = [what for what, *_ in recording.calls]
     assert names == [
         *["workflow_start", "activity_start", "activity_complete"],
         *["activity_start", "activity_retry", "activity_failed", "workflow_complete"],
     ]
-    assert diary.of("workflow_start") == [[one, "birthday", {"eggs": 3}]]
-    assert diary.of("activity_start") == [[one, "stir:1", "stir", False], [one, "bake:1", "bake", False]]
-    assert diary.of("activity_complete") == [[one, "stir:1", "stir", Cake(eggs=3), False]]
-    assert diary.of("workflow_complete") == [[one, "birthday", Cake(eggs=3)]]
-    ((_, _, _, error, attempt, delay),) = diary.of("activity_retry")
+    assert recording.of("workflow_start") == [[one, "birthday", {"eggs": 3}]]
+    assert recording.of("activity_start") == [[one, "stir:1", "stir", False], [one, "bake:1", "bake", False]]
+    assert recording.of("activity_complete") == [[one, "stir:1", "stir", Cake(eggs=3), False]]
+    assert recording.of("workflow_complete") == [[one, "birthday", Cake(eggs=3)]]
+    ((_, _, _, error, attempt, delay),) = recording.of("activity_retry")
     assert (type(error), error.minutes, error.shelf, attempt, delay) == (BurntError, 40, "top", 1, 3.0)
-    ((*what, last),) = diary.of("activity_failed")
+    ((*what, last),) = recording.of("activity_failed")
     assert (what, type(last), last is not error) == ([one, "bake:1", "bake"], BurntError, True)
 
 
-async def test_compensations_are_not_told() -> None:
-    diary, one = await told_of(accident)
-    assert {said[1] for name in ("activity_start", "activity_complete") for said in diary.of(name)} == {"stir:1", "bake:1"}
-    ((*what, error),) = diary.of("workflow_failed")
+async def test_hooks_are_not_called_for_compensations() -> None:
+    recording, one = await record_hooks(accident)
+    assert {said[1] for name in ("activity_start", "activity_complete") for said in recording.of(name)} == {
+        "stir:1",
+        "bake:1",
+    }
+    ((*what, error),) = recording.of("workflow_failed")
     assert (what, type(error).__name__) == ([one, "accident"], "RetryExhaustedError")
 
 
-async def test_what_comes_from_the_history_is_told_as_such() -> None:
-    diary = Diary()
-    async with TestEnvironment(workflows=[party.romancy], hooks=HooksAdapter(diary)) as env:
+async def test_hooks_are_told_which_results_come_from_the_history() -> None:
+    recording = RecordingHooks()
+    async with TestEnvironment(workflows=[party.romancy], hooks=HooksAdapter(recording)) as env:
         handle = await env.app.start_workflow(party.romancy.with_options(instance_id="one"))
         await env.settle()
-        assert diary.of("event_sent") == [["invited", "host", {"who": "Ada"}]]
-        assert diary.of("activity_complete") == [["one", "invite:1", "invite", "Ada", False]]
-        diary.told.clear()
+        assert recording.of("event_sent") == [["invited", "host", {"who": "Ada"}]]
+        assert recording.of("activity_complete") == [["one", "invite:1", "invite", "Ada", False]]
+        recording.calls.clear()
         await env.restart()
         await env.app.send_event("answered", "guest", {"says": "yes"})
         assert await handle.result() == "Ada: yes"
-    assert diary.told == [
+    assert recording.calls == [
         ("activity_start", "one", "invite:1", "invite", True),
         ("activity_complete", "one", "invite:1", "invite", "Ada", True),
         ("event_received", "one", "answered", {"says": "yes"}),
@@ -167,29 +170,29 @@ async def sorry(ctx: WorkflowContext) -> str:
     return str((await wait_event(ctx, "answered")).data["says"])
 
 
-async def test_an_error_from_the_history_is_told_as_a_failure() -> None:
-    diary = Diary()
-    async with TestEnvironment(workflows=[sorry.romancy], hooks=HooksAdapter(diary)) as env:
+async def test_an_error_from_the_history_is_reported_as_a_failure() -> None:
+    recording = RecordingHooks()
+    async with TestEnvironment(workflows=[sorry.romancy], hooks=HooksAdapter(recording)) as env:
         handle = await env.app.start_workflow(sorry.romancy)
         await env.advance(10)
-        diary.told.clear()
+        recording.calls.clear()
         await env.restart()
         await env.app.send_event("answered", "guest", {"says": "never mind"})
         await handle.result()
-    assert [what for what, *_ in diary.told][:2] == ["activity_start", "activity_failed"]
-    error = diary.of("activity_failed")[0][3]
+    assert [what for what, *_ in recording.calls][:2] == ["activity_start", "activity_failed"]
+    error = recording.of("activity_failed")[0][3]
     assert isinstance(error, romancy.RetryExhaustedError)
 
 
-async def test_a_cancellation_is_told() -> None:
-    diary = Diary()
-    async with TestEnvironment(workflows=[party.romancy], hooks=HooksAdapter(diary)) as env:
+async def test_hooks_are_called_for_a_cancellation() -> None:
+    recording = RecordingHooks()
+    async with TestEnvironment(workflows=[party.romancy], hooks=HooksAdapter(recording)) as env:
         handle = await env.app.start_workflow(party.romancy.with_options(instance_id="one"))
         await env.settle()
         await handle.cancel()
         with pytest.raises(romancy.WorkflowCancelledError):
             await handle.result()
-    assert diary.told[-1] == ("workflow_cancelled", "one", "party")
+    assert recording.calls[-1] == ("workflow_cancelled", "one", "party")
 
 
 async def test_hooks_of_both_kinds_may_be_given_together(database: str) -> None:
@@ -235,7 +238,7 @@ async def test_a_hook_that_raises_changes_nothing(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("given", [3, object(), HooksBase])
-def test_what_has_no_methods_is_refused(given: Any, file: str) -> None:
+def test_an_object_without_hook_methods_is_refused(given: Any, file: str) -> None:
     with pytest.raises(ConfigurationError, match="such as on_workflow_start; see HooksBase"):
         EddaApp("kitchen", file, hooks=given)
 
@@ -250,9 +253,9 @@ def test_errors_are_made_of_their_names() -> None:
     assert type(rebuild_error(Error("asyncio.exceptions.CancelledError", "c"))).__mro__[1] is Exception
 
 
-async def test_errors_that_nobody_is_told_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreported_errors_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edda_hooks, "_MAX_ERRORS", 2)
-    telling = HooksAdapter(Diary())
+    telling = HooksAdapter(RecordingHooks())
     for attempt in range(1, 6):
         started = infos.ActivityStarted(**_info(), attempt=attempt, scheduled_at=NOW)
         with pytest.raises(ValueError, match=str(attempt)), telling.around_activity(started):

@@ -1,4 +1,4 @@
-"""Edda's integrations under Edda's names: MCP, OpenTelemetry, and what is not here."""
+"""Tests of Edda's integrations: MCP, OpenTelemetry, and the modules that are not available."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ PACKAGE = edda.__name__
 HERE = ("127.0.0.1", 50000)
 
 
-# --- modules that are not here
+# --- modules that are not available
 
 
 @pytest.mark.parametrize("name", [*MODULES, "storage.models", "viewer_ui.app", "integrations.graph.nodes"])
-def test_a_module_that_is_not_here_says_what_to_use(name: str) -> None:
+def test_an_unavailable_module_names_the_replacement(name: str) -> None:
     top = next(one for one in MODULES if name == one or name.startswith(f"{one}."))
     for error in (ConfigurationError, ImportError):
         with pytest.raises(error, match=f"has no '{top}': .*(use|viewer|engine)"):
@@ -50,12 +50,12 @@ def test_a_module_that_is_not_here_says_what_to_use(name: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["from {0} import storage", "from {0}.integrations import graph", "import {0}.replay"])
-def test_every_way_to_import_it_is_answered(line: str) -> None:
+def test_every_way_to_import_an_unavailable_module_names_the_replacement(line: str) -> None:
     with pytest.raises(ConfigurationError, match="has no '"):
         exec(line.format(PACKAGE))
 
 
-def test_a_module_that_edda_has_not_either_is_not_found_as_usual() -> None:
+def test_a_module_that_edda_lacks_too_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(f"{PACKAGE}.sagas")
 
@@ -75,7 +75,7 @@ async def brew(ctx: WorkflowContext, cup: Cup) -> dict[str, Any]:
 
 @workflow(event_handler=True)
 async def serve(ctx: WorkflowContext, table: int) -> Any:
-    """Serve it when it is asked for."""
+    """Serve the tea when the event arrives."""
     return (await wait_event(ctx, "asked")).data
 
 
@@ -87,7 +87,7 @@ async def serving(file: str, **options: Any) -> AsyncIterator[EddaMCPServer]:
 
     @server.prompt
     async def explain(instance_id: str) -> str:
-        """What became of it."""
+        """Explain the status of an instance."""
         found = await server.storage.get_instance(instance_id)
         return "nothing" if found is None else str(found["status"])
 
@@ -108,7 +108,7 @@ async def client_of(site: Any, token: str | None = None, path: str = "/mcp") -> 
         yield client
 
 
-def told(result: CallToolResult) -> dict[str, Any]:
+def content_of(result: CallToolResult) -> dict[str, Any]:
     assert not result.is_error, result.content
     assert isinstance(result.structured_content, dict)
     return result.structured_content
@@ -118,17 +118,19 @@ def told(result: CallToolResult) -> dict[str, Any]:
 async def test_each_workflow_is_four_tools_under_eddas_names(file: str, path: str) -> None:
     async with serving(file) as server, client_of(server.asgi_app(), path=path) as client:
         tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
-        started = told(await client.call_tool("brew", {"cup": {"tea": "green"}}))
+        started = content_of(await client.call_tool("brew", {"cup": {"tea": "green"}}))
         which = {"instance_id": started["instance_id"]}
-        assert told(await client.call_tool("brew_result", {**which, "wait": 30})) == {"result": {"tea": "green", "sugar": 0}}
-        assert told(await client.call_tool("brew_status", which))["status"] == "completed"
+        assert content_of(await client.call_tool("brew_result", {**which, "wait": 30})) == {
+            "result": {"tea": "green", "sugar": 0}
+        }
+        assert content_of(await client.call_tool("brew_status", which))["status"] == "completed"
         [message] = (await client.get_prompt("explain", which)).messages
         assert isinstance(message.content, TextContent)
         assert message.content.text == "completed"
     assert started["instance_id"].startswith("brew-")
     assert set(tools) == {f"{one}{end}" for one in ("brew", "serve") for end in ("", "_status", "_result", "_cancel")}
     assert tools["brew"].startswith("Tea, quickly.")
-    assert tools["serve"].startswith("Serve it when it is asked for.")
+    assert tools["serve"].startswith("Serve the tea when the event arrives.")
     assert tools["serve_result"] == "Get result of serve workflow (if completed)"
 
 
@@ -156,7 +158,7 @@ async def test_a_token_verifier_decides_and_no_token_is_no_token(file: str) -> N
     async with serving(file, token_verifier=verify) as server:
         site = server.asgi_app()
         async with client_of(site, "good") as client:
-            assert told(await client.call_tool("brew", {"cup": {"tea": "green"}}))
+            assert content_of(await client.call_tool("brew", {"cup": {"tea": "green"}}))
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(site, client=HERE)) as http:
             for headers in (
@@ -176,24 +178,24 @@ async def test_a_verifier_may_be_awaited(file: str) -> None:
         return token == "good"
 
     async with serving(file, token_verifier=verify) as server, client_of(server.asgi_app(), "good") as client:
-        assert told(await client.call_tool("brew", {"cup": {"tea": "green"}}))
+        assert content_of(await client.call_tool("brew", {"cup": {"tea": "green"}}))
 
 
-def test_a_server_that_was_started_on_a_loop_that_is_over_says_so(file: str) -> None:
+def test_a_server_of_a_closed_event_loop_is_refused(file: str) -> None:
     server = EddaMCPServer("tea", file, workflows=[])
     asyncio.run(server.initialize())
     try:
         with pytest.raises(ConfigurationError, match="Remove that call"):
-            asyncio.run(server.asgi_app()({"type": "lifespan"}, _never, _never))  # type: ignore[arg-type]
+            asyncio.run(server.asgi_app()({"type": "lifespan"}, _unexpected, _unexpected))  # type: ignore[arg-type]
     finally:
         unset_current_app(server._edda_app.romancy)
 
 
-async def _never(*_: Any) -> Any:
+async def _unexpected(*_: Any) -> Any:
     raise AssertionError("nothing is received or sent")
 
 
-async def test_what_a_server_has_not_says_so(file: str) -> None:
+async def test_unavailable_attributes_of_a_server_name_the_replacement(file: str) -> None:
     async with serving(file) as server:
         with pytest.raises(AttributeError, match=r"`server\.romancy`"):
             _ = server._mcp
@@ -211,7 +213,7 @@ async def noted(ctx: WorkflowContext) -> str:
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """Where spans end up, of a provider that is set up for the whole process."""
+    """The exporter of a tracer provider that is set for the whole process."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -256,7 +258,7 @@ def test_without_providers_it_sets_up_the_console() -> None:
 
 
 @pytest.mark.parametrize("enable_metrics", [False, True])
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, enable_metrics: bool) -> None:
+def test_a_missing_package_for_tracing_is_named(monkeypatch: pytest.MonkeyPatch, enable_metrics: bool) -> None:
     class ProxyTracerProvider:
         __module__ = "opentelemetry.trace"
 

@@ -1,6 +1,6 @@
-"""Whole programs for Edda: their imports are changed and nothing else, and they print what they say.
+"""Tests of complete programs for Edda: with changed imports, and no other change, they print the documented output.
 
-They are kept as text, as they stand before the change.
+The programs are stored as text, with their original imports.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ import pytest
 
 FOLDER = Path(__file__).parent / "edda_originals"
 PROGRAMS = sorted(one.stem for one in FOLDER.glob("*.txt"))
-EVERYWHERE = ["compensation", "event_waiting", "outbox"]
-PATIENCE = 50
+ON_EVERY_DATABASE = ["compensation", "event_waiting", "outbox"]
+TIMEOUT = 50
 
 
-def moved(original: str) -> str:
-    """The program with its imports changed."""
+def with_changed_imports(original: str) -> str:
+    """The program with changed imports."""
     return re.sub(r"^from edda(?=[. ])", "from romancy.integrations.edda", original, flags=re.MULTILINE)
 
 
-def said(original: str) -> list[str]:
-    """What a program says that it prints."""
-    told = ast.get_docstring(ast.parse(original)) or ""
-    return [line.removeprefix("    ") for line in told.partition("Output:\n")[2].splitlines()]
+def documented_output(original: str) -> list[str]:
+    """The output that the docstring of a program documents."""
+    docstring = ast.get_docstring(ast.parse(original)) or ""
+    return [line.removeprefix("    ") for line in docstring.partition("Output:\n")[2].splitlines()]
 
 
-def printed(name: str, database: str, folder: Path) -> tuple[list[str], list[str]]:
-    """What a program prints, and what it says that it prints."""
+def outputs(name: str, database: str, folder: Path) -> tuple[list[str], list[str]]:
+    """Run a program; return its output and the documented output."""
     original = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     program = folder / f"{name}.py"
-    program.write_text(moved(original), encoding="utf-8")
+    program.write_text(with_changed_imports(original), encoding="utf-8")
     command = [sys.executable, "-W", "error", str(program), database]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout.splitlines(), said(original)
+    return done.stdout.splitlines(), documented_output(original)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_runs_after_its_imports_are_changed(name: str, tmp_path: Path) -> None:
-    printing, telling = printed(name, "sqlite:///demo.db", tmp_path)
-    assert printing == telling
+    output, documented = outputs(name, "sqlite:///demo.db", tmp_path)
+    assert output == documented
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", ON_EVERY_DATABASE)
 def test_a_program_runs_on_every_database(name: str, database: str, tmp_path: Path) -> None:
-    printing, telling = printed(name, database, tmp_path)
-    assert printing == telling
+    output, documented = outputs(name, database, tmp_path)
+    assert output == documented
 
 
 def test_only_imports_are_changed() -> None:
     for name in PROGRAMS:
         before = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-        after = moved("\n".join(before)).splitlines()
+        after = with_changed_imports("\n".join(before)).splitlines()
         changed = [line for line, now in zip(before, after, strict=True) if line != now]
         assert changed, name
         assert all(line.startswith("from edda") for line in changed), name

@@ -1,4 +1,4 @@
-"""Edda's outbox: one process writes, another relays."""
+"""Tests of Edda's outbox with one process that writes and another that delivers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_process_that_does_not_relay_leaves_its_events_in_the_outbox(fil
     assert (row["event_type"], row["event_data"], row["retry_count"]) == ("told", {"number": 1}, 0)
 
 
-async def test_an_app_without_a_broker_says_once_that_nothing_goes_out(file: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_app_without_a_broker_warns_once(file: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "romancy.edda"):
         async with EddaApp("writer", file, workflows=[telling]) as app:
             await telling.start(number=1)

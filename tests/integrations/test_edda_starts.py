@@ -1,4 +1,4 @@
-"""How instances start in the Edda layer: by `wf.start()`, by events, and where two workflows have one name."""
+"""Tests of starts in the Edda layer: by `wf.start()`, by events, and with two workflows of one name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOWLY = RetryPolicy(max_attempts=2, initial_interval=1.1, backoff_coefficient=1
 async def unsteady(ctx: WorkflowContext, works: bool) -> str:
     attempts.append(1)
     if len(attempts) == 1 or not works:
-        raise ConnectionError("the line is down")
+        raise ConnectionError("the connection is down")
     return "done"
 
 
@@ -38,7 +38,7 @@ async def dozing(ctx: WorkflowContext) -> str:
     raise KeyError("awake")
 
 
-# --- start waits for the end
+# --- start waits for the end of the instance
 
 
 async def test_start_returns_after_a_back_off_and_not_in_the_middle_of_it(file: str) -> None:
@@ -130,7 +130,7 @@ async def test_an_event_without_a_field_that_is_needed_gives_a_failed_instance()
         assert "'number' is missing" in found.error.message
 
 
-# --- two workflows of one name
+# --- two workflows with one name
 
 
 def _defined(module: str, returned: str) -> Any:

@@ -1,4 +1,4 @@
-"""What programs for Edda read of `app.storage`, and what they catch."""
+"""Tests of `app.storage` as programs for Edda read it, and of the errors that they catch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def dial(ctx: WorkflowContext, number: int) -> int:
 
 @activity(retry_policy=QUICKLY)
 async def shout(ctx: WorkflowContext) -> str:
-    raise ValueError("nobody hears")
+    raise ValueError("no reply")
 
 
 @activity
@@ -76,10 +76,10 @@ async def joining(ctx: WorkflowContext) -> str:
     return "joined"
 
 
-async def test_the_history_tells_of_attempts_and_of_traces(file: str) -> None:
+async def test_the_history_has_attempts_and_stack_traces(file: str) -> None:
     attempts.clear()
     async with EddaApp("phone", file, workflows=[calling]) as app:
-        with pytest.raises(Exception, match="nobody hears"):
+        with pytest.raises(Exception, match="no reply"):
             await calling.start(number=7)
         (found,) = (await app.find_instances())["instances"]
         hummed, dialled, shouted = await app.storage.get_history(found["instance_id"])
@@ -99,7 +99,7 @@ async def test_the_history_tells_of_attempts_and_of_traces(file: str) -> None:
     failed = shouted["event_data"]
     assert (shouted["event_type"], failed["retry_metadata"]["exhausted"]) == ("ActivityFailed", True)
     assert (failed["retry_metadata"]["total_attempts"], len(failed["retry_metadata"]["errors"])) == (3, 2)
-    assert "ValueError: nobody hears" in failed["stack_trace"]
+    assert "ValueError: no reply" in failed["stack_trace"]
     assert instance is not None
     assert instance["current_activity_id"] == "shout:1"
     assert "await shout(ctx)" in instance["source_code"]
@@ -124,7 +124,7 @@ async def test_ids_begin_with_the_name_of_the_workflow(file: str) -> None:
     assert all(one.startswith("greeted-") for one in ids)
 
 
-async def test_a_mode_that_there_is_not_is_a_value_error(file: str) -> None:
+async def test_an_unknown_mode_is_a_value_error(file: str) -> None:
     async with EddaApp("phone", file, workflows=[joining]) as app:
         told: Any = await app.romancy.get_handle(await joining.start()).result()
     assert "'broadcast', 'competing'" in told
@@ -132,7 +132,7 @@ async def test_a_mode_that_there_is_not_is_a_value_error(file: str) -> None:
     assert issubclass(PayloadError, ValueError)
 
 
-async def test_an_event_is_taken_as_plain_json(file: str) -> None:
+async def test_an_event_is_accepted_as_plain_json(file: str) -> None:
     event = {"specversion": "1.0", "type": "greeted", "source": "door", "id": "1", "data": {}}
     app = EddaApp("phone", file, workflows=[greeted])
     try:

@@ -1,6 +1,6 @@
-"""Waiting for events and times, spelled with the names of this library, on every database.
+"""Tests of waits for events and times on every database.
 
-`edda_originals/event_waiting.txt` is the same program in Edda's words.
+`edda_originals/event_waiting.txt` is the same program, written for Edda.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def lost(ctx: WorkflowContext, parcel: str) -> str:
 SIGNED = {"by": "Ada", "kilos": 2.5}
 
 
-async def test_an_event_reaches_those_who_wait_for_it_whatever_type_they_give_its_data() -> None:
+async def test_an_event_reaches_waits_with_and_without_a_model() -> None:
     async with TestEnvironment(workflows=[untyped, typed], replay_always=True) as env:
         plain = await env.app.start_workflow(untyped, "P-1")
         model = await env.app.start_workflow(typed, "P-2")
@@ -96,7 +96,7 @@ async def test_data_that_does_not_fit_the_model_is_refused() -> None:
         assert isinstance(caught.value.__cause__, PayloadError)
 
 
-async def test_a_time_comes_and_an_event_does_not() -> None:
+async def test_a_timer_fires_and_a_wait_times_out() -> None:
     async with TestEnvironment(workflows=[counter, lost]) as env:
         waiting = await env.app.start_workflow(counter, "P-1")
         missing = await env.app.start_workflow(lost, "P-2")

@@ -1,4 +1,4 @@
-"""The app in FastAPI: its life, where requests find it, their transactions, and the viewer wherever it is mounted."""
+"""Tests of the app in FastAPI: lifespan, the dependency, transactions of requests, and the viewer below any mount path."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def greet(ctx: WorkflowContext, name: str) -> str:
     return f"hello, {name}"
 
 
-def asked(api: Any, **options: Any) -> TestClient:
-    """A client on this machine, as the viewer wants it."""
+def client_on_this_machine(api: Any, **options: Any) -> TestClient:
+    """A client on this machine, which may use the viewer without a token."""
     return TestClient(api, base_url="http://localhost", client=("127.0.0.1", 50000), **options)
 
 
@@ -51,9 +51,9 @@ def greeting(app: Client, yours: Any = None) -> FastAPI:
 
 def test_requests_find_the_app_that_the_lifespan_has_started(database: str) -> None:
     app = App(database, workflows=[greet])
-    with asked(greeting(app)) as client:
+    with client_on_this_machine(greeting(app)) as client:
         assert client.get("/greet/Ada").json() == "hello, Ada"
-    with asked(greeting(app)) as client:  # another life, on another event loop
+    with client_on_this_machine(greeting(app)) as client:  # a second lifespan, on another event loop
         assert client.get("/greet/Bob").json() == "hello, Bob"
 
 
@@ -75,7 +75,7 @@ def test_your_own_lifespan_begins_first_ends_last_and_keeps_its_state(file: str)
         told.append("a request, and the app takes work")
         return str(request.state.pool)
 
-    with asked(api) as client:
+    with client_on_this_machine(api) as client:
         assert client.get("/pool").json() == "a pool"
     assert told == [
         "FastAPI begins, app: the app is not running",
@@ -92,10 +92,10 @@ def test_a_lifespan_that_fails_does_not_start_the_app(file: str) -> None:
         raise OSError("no pool")
         yield
 
-    with pytest.raises(OSError, match="no pool"), asked(greeting(app, broken)):
+    with pytest.raises(OSError, match="no pool"), client_on_this_machine(greeting(app, broken)):
         pass
     with pytest.raises(ConfigurationError, match="lifespan=lifespan"):
-        asked(greeting(app)).get("/greet/Ada")
+        client_on_this_machine(greeting(app)).get("/greet/Ada")
 
 
 def test_a_client_in_place_of_an_app(file: str) -> None:
@@ -106,7 +106,7 @@ def test_a_client_in_place_of_an_app(file: str) -> None:
         handle = await workflows.start_workflow(greet, name)
         return await handle.status()
 
-    with asked(api) as client:
+    with client_on_this_machine(api) as client:
         assert client.post("/greet/Ada").json() == "pending"
 
 
@@ -124,7 +124,7 @@ def test_a_router_an_application_inside_and_a_web_socket_find_it_too(file: str) 
         await socket.send_json(await (await workflows.start_workflow(greet, "Ada")).result(timeout=10))
 
     api.mount("/inner", inner)
-    with asked(api) as client:
+    with client_on_this_machine(api) as client:
         assert client.get("/inner/greet").json() == "hello, Bob"
         with client.websocket_connect("/talk") as socket:
             assert socket.receive_json() == "hello, Ada"
@@ -136,13 +136,13 @@ def test_starlette_alone(file: str) -> None:
         return PlainTextResponse(await (await app.start_workflow(greet, "Ada")).result(timeout=10))
 
     site = Starlette(routes=[Route("/", greeted)], lifespan=lifespan(App(file, workflows=[greet])))
-    with asked(site) as client:
+    with client_on_this_machine(site) as client:
         assert client.get("/").text == "hello, Ada"
 
 
 @pytest.fixture
 def shop(database: str) -> Iterator[TestClient]:
-    """A request writes a row and starts a workflow, in one transaction."""
+    """An API whose requests write a row and start a workflow in one transaction."""
     scheme, colon, rest = database.partition(":")
     engine = create_async_engine(f"{_DRIVERS[scheme]}:{rest}" if colon else f"sqlite+aiosqlite:///{database}")
 
@@ -164,7 +164,7 @@ def shop(database: str) -> Iterator[TestClient]:
         await session.execute(text("INSERT INTO orders VALUES (:id)"), {"id": order})
         handle = await workflows.using(session).start_workflow(greet.with_options(instance_id=order), order)
         if fails:
-            raise HTTPException(409, "we have changed our mind")
+            raise HTTPException(409, "the order was withdrawn")
         await session.commit()
         return str(await handle.result(timeout=10))
 
@@ -176,7 +176,7 @@ def shop(database: str) -> Iterator[TestClient]:
         function.__annotations__ |= {"session": session_of_request, "workflows": Current}
     api.post("/orders/{order}")(place)
     api.get("/orders/{order}")(found)
-    with asked(api) as client:
+    with client_on_this_machine(api) as client:
         yield client
 
 
@@ -198,13 +198,13 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_mounted_without_auth_is_for_this_machine_only(file: str) -> None:
-    """As the example mounts it: whoever else reaches the application can neither send, nor steer, nor look."""
+    """The app as the example mounts it: callers on other machines can neither send events nor control nor read."""
     app = App(file, workflows=[greet])
     api = greeting(app)
     api.mount("/romancy", app)
     event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "evil", "ce-type": "payment.confirmed"}
     elsewhere = TestClient(api, base_url="http://shop.example", client=("203.0.113.9", 1))
-    with asked(api) as here:
+    with client_on_this_machine(api) as here:
         for client, sent in ((here, 202), (elsewhere, 403)):
             assert client.post("/romancy/events", headers=event).status_code == sent
             assert client.get("/romancy/viewer/").status_code == (200 if sent == 202 else 403)
@@ -216,7 +216,7 @@ def test_the_viewer_at_any_root_path(root: str, file: str) -> None:
     app = App(file, workflows=[greet])
     api = greeting(app)
     api.mount("/flows", app)
-    with asked(api, root_path=root) as client:
+    with client_on_this_machine(api, root_path=root) as client:
         assert client.get(f"{root}/greet/Ada").json() == "hello, Ada"
         address = f"{root}/flows/viewer/instances"
         page = client.get(address)

@@ -1,4 +1,4 @@
-"""Flask and Litestar need no code of ours: the recipes of the guide work."""
+"""Tests of the guide's recipes for Flask and Litestar, which need no integration module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def paid(ctx: WorkflowContext, amount: int) -> int:
 
 @pytest.fixture
 def flask(file: str) -> Iterator[FlaskClient]:
-    """A site of Flask with the app beside it."""
+    """A Flask application with the app mounted in it."""
     app = App(file, workflows=[greet, paid])
     workflows = to_wsgi(app)
     site = Flask(__name__)
@@ -74,7 +74,7 @@ def test_flask_starts_workflows_in_a_transaction(flask: FlaskClient) -> None:
     assert flask.get(f"/result/{kept}").text == "hello, Bob"
 
 
-def test_flask_has_the_viewer_and_takes_events(flask: FlaskClient) -> None:
+def test_flask_has_the_viewer_and_accepts_events(flask: FlaskClient) -> None:
     accepted = flask.post("/romancy/events", json=EVENT, headers=STRUCTURED)
     assert accepted.status_code == 202
     assert flask.get("/romancy/viewer/instances").status_code == 200
@@ -101,7 +101,7 @@ def test_litestar_starts_workflows(database: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/romancy", "/deep/down"])
-def test_litestar_has_the_viewer_and_takes_events(path: str, file: str) -> None:
+def test_litestar_has_the_viewer_and_accepts_events(path: str, file: str) -> None:
     with TestClient(litestar_with(App(file, workflows=[greet, paid]), path), base_url="http://127.0.0.1") as client:
         accepted = client.post(f"{path}/events", json=EVENT, headers=STRUCTURED)
         assert accepted.status_code == 202

@@ -1,4 +1,4 @@
-"""Language models asked by workflows: replayed after every step, crashed in between, and nobody is asked twice."""
+"""Tests of requests of workflows to language models: a replay or a crash repeats no recorded request."""
 
 from __future__ import annotations
 
@@ -45,38 +45,39 @@ from romancy.testing import TestEnvironment, record_history, replay_history
 REFERENCE = DOCS / "reference" / "llm.md"
 
 
-class Script:
-    """A model that gives what is written for it, and keeps what it was asked."""
+class ScriptedModel:
+    """A model that gives prepared replies and records the requests."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
-        self.asked: list[list[ModelMessage]] = []
+        self.requests: list[list[ModelMessage]] = []
         self.instructions: list[str | None] = []
         self.settings: list[Any] = []
 
     def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        self.asked.append(list(messages))
+        self.requests.append(list(messages))
         self.instructions.append(info.instructions)
         self.settings.append(info.model_settings)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        if isinstance(answer, dict):  # as models do that are asked for a value: they call the tool that takes it
+        if isinstance(answer, dict):  # a model returns a value by calling the output tool
             return ModelResponse([ToolCallPart(info.output_tools[0].name, answer)])
         return ModelResponse([answer if isinstance(answer, ToolCallPart) else TextPart(answer)])
 
     def texts(self) -> list[list[str]]:
-        """What it was asked, in words."""
-        spoken = (SystemPromptPart, UserPromptPart, TextPart)
+        """The texts of all requests."""
+        text_parts = (SystemPromptPart, UserPromptPart, TextPart)
         return [
-            [str(part.content) for one in asked for part in one.parts if isinstance(part, spoken)] for asked in self.asked
+            [str(part.content) for one in asked for part in one.parts if isinstance(part, text_parts)]
+            for asked in self.requests
         ]
 
 
 @pytest.fixture
-def script() -> Iterator[Script]:
-    """Answers whoever is asked."""
-    script = Script()
+def script() -> Iterator[ScriptedModel]:
+    """A scripted model in place of every model."""
+    script = ScriptedModel()
     with llm.stand_in(FunctionModel(script)):
         yield script
 
@@ -87,7 +88,7 @@ class Invoice(BaseModel):
 
 
 @dataclass(frozen=True)
-class Told:
+class Conversation:
     text: str
     messages: int
     requests: int
@@ -97,18 +98,18 @@ class Told:
 
 
 @workflow
-async def small_talk(ctx: WorkflowContext, name: str) -> Told:
+async def small_talk(ctx: WorkflowContext, name: str) -> Conversation:
     first = await llm.call(ctx, f"I am {name}.", model="openai:gpt-5", system="Be polite.", settings={"temperature": 0.5})
     await sleep(ctx, 3600)
     second = await llm.call(ctx, "Who am I?", model="openai:gpt-5", history=first.messages)
-    return Told(f"{first.output} {second.output}", len(second.messages), second.usage.requests)
+    return Conversation(f"{first.output} {second.output}", len(second.messages), second.usage.requests)
 
 
-async def test_a_model_is_asked_once_and_the_conversation_goes_on(script: Script) -> None:
+async def test_a_model_is_asked_once_and_the_conversation_goes_on(script: ScriptedModel) -> None:
     script.answers = ["Hello.", "Ada."]
     async with TestEnvironment(workflows=[small_talk], replay_always=True) as env:
         handle = await env.app.start_workflow(small_talk, "Ada")
-        assert await handle.result() == Told("Hello. Ada.", 4, 1)
+        assert await handle.result() == Conversation("Hello. Ada.", 4, 1)
         names = [entry.activity_id async for entry in handle.history() if entry.kind == "activity"]
     assert names == ["llm__model.request:1", "llm__model.request:2"]
     assert script.texts() == [["I am Ada."], ["I am Ada.", "Hello.", "Who am I?"]]
@@ -118,7 +119,7 @@ async def test_a_model_is_asked_once_and_the_conversation_goes_on(script: Script
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "activity.before", "activity.after"])
 @pytest.mark.parametrize("nth", range(2, 6))
-async def test_after_a_crash_no_recorded_question_is_asked_again(script: Script, point: str, nth: int) -> None:
+async def test_a_crash_repeats_no_recorded_request(script: ScriptedModel, point: str, nth: int) -> None:
     script.answers = ["Hello."] * 10
     async with TestEnvironment(workflows=[small_talk]) as env:
         handle = await env.app.start_workflow(small_talk, "Ada")
@@ -126,8 +127,8 @@ async def test_after_a_crash_no_recorded_question_is_asked_again(script: Script,
         assert (await handle.result()).text == "Hello. Hello."
         recorded = [entry async for entry in handle.history() if entry.kind == "activity"]
     assert len(recorded) == 2
-    # What had been asked at the crash, and was not yet recorded, is asked again.
-    assert len(script.asked) <= (3 if point in ("commit.before", "activity.after") else 2)
+    # A request whose result was not recorded before the crash is repeated.
+    assert len(script.requests) <= (3 if point in ("commit.before", "activity.after") else 2)
 
 
 @workflow
@@ -135,26 +136,26 @@ async def reminded(ctx: WorkflowContext, messages: list[llm.Message]) -> str:
     return (await llm.call(ctx, messages, model="test")).output
 
 
-async def test_a_conversation_can_be_written_down(script: Script) -> None:
+async def test_a_conversation_can_be_written_down(script: ScriptedModel) -> None:
     script.answers = ["Oslo."]
-    spoken = [
+    messages = [
         llm.Message("system", "One word."),
         llm.Message("user", "The capital of Sweden?"),
         llm.Message("assistant", "Stockholm."),
         llm.Message("user", "And of Norway?"),
     ]
     async with TestEnvironment(workflows=[reminded], replay_always=True) as env:
-        assert await (await env.app.start_workflow(reminded, spoken)).result() == "Oslo."
-    assert script.texts() == [[one.content for one in spoken]]
-    assert [type(message) for message in script.asked[0]].count(ModelResponse) == 1
+        assert await (await env.app.start_workflow(reminded, messages)).result() == "Oslo."
+    assert script.texts() == [[one.content for one in messages]]
+    assert [type(message) for message in script.requests[0]].count(ModelResponse) == 1
 
 
-@pytest.mark.parametrize("spoken", [[], [llm.Message("user", "Hm?"), llm.Message("assistant", "Hm.")]])
-async def test_a_conversation_ends_with_the_user(script: Script, spoken: list[llm.Message]) -> None:
+@pytest.mark.parametrize("messages", [[], [llm.Message("user", "Hm?"), llm.Message("assistant", "Hm.")]])
+async def test_a_conversation_ends_with_the_user(script: ScriptedModel, messages: list[llm.Message]) -> None:
     async with TestEnvironment(workflows=[reminded]) as env:
         with pytest.raises(WorkflowFailedError, match="must end with a message of the user"):
-            await (await env.app.start_workflow(reminded, spoken)).result()
-    assert script.asked == []
+            await (await env.app.start_workflow(reminded, messages)).result()
+    assert script.requests == []
 
 
 @activity
@@ -165,10 +166,10 @@ async def keep(ctx: ActivityContext, messages: list[ModelMessage]) -> int:
 @workflow
 async def minutes(ctx: WorkflowContext) -> int:
     reply = await llm.call(ctx, [llm.Message("assistant", "Yes?"), llm.Message("user", "Hello.")], model="test")
-    return await keep(ctx, reply.messages)  # its arguments have to be the same on every replay
+    return await keep(ctx, reply.messages)  # the arguments must be the same in every replay
 
 
-async def test_a_conversation_can_be_stored_and_is_the_same_on_replay(script: Script) -> None:
+async def test_a_conversation_can_be_stored_and_is_the_same_on_replay(script: ScriptedModel) -> None:
     script.answers = ["Hello."]
     async with TestEnvironment(workflows=[minutes], replay_always=True) as env:
         assert await (await env.app.start_workflow(minutes)).result() == 3
@@ -185,7 +186,7 @@ async def insist(ctx: WorkflowContext) -> str:
         return f"gave up after {error.attempts}"
 
 
-async def test_a_provider_that_is_away_is_asked_again_by_the_policy(script: Script) -> None:
+async def test_an_unavailable_provider_is_retried_by_the_policy(script: ScriptedModel) -> None:
     away = ModelHTTPError(503, "gpt")
     async with TestEnvironment(workflows=[insist], replay_always=True) as env:
         script.answers = [away, away, "There."]
@@ -201,10 +202,10 @@ async def hurry(ctx: WorkflowContext) -> str:
 
 async def slow(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("the event is never set")
 
 
-async def test_a_provider_that_says_nothing_is_given_up() -> None:
+async def test_a_silent_provider_times_out() -> None:
     async with TestEnvironment(workflows=[hurry]) as env:
         with pytest.raises(WorkflowFailedError) as failed:
             await (await env.app.start_workflow(hurry)).result()
@@ -221,30 +222,30 @@ async def read(ctx: WorkflowContext, text: str) -> Invoice:
     return (await llm.parse(ctx, Invoice, text, model="openai:gpt-5", name="reader")).output
 
 
-async def test_a_value_comes_back_checked(script: Script) -> None:
+async def test_a_value_comes_back_checked(script: ScriptedModel) -> None:
     script.answers = [{"number": "A-1", "cents": 4200}]
     async with TestEnvironment(workflows=[read], replay_always=True) as env:
         assert await (await env.app.start_workflow(read, "No. A-1, 42 EUR")).result() == Invoice(number="A-1", cents=4200)
-    assert len(script.asked) == 1
+    assert len(script.requests) == 1
 
 
-async def test_a_value_that_does_not_fit_is_corrected_and_each_answer_is_recorded(script: Script) -> None:
+async def test_a_value_that_does_not_fit_is_corrected_and_each_answer_is_recorded(script: ScriptedModel) -> None:
     script.answers = [{"number": "A-1", "cents": "many"}, {"number": "A-1"}, {"number": "A-1", "cents": 1}]
     async with TestEnvironment(workflows=[read], replay_always=True) as env:
         handle = await env.app.start_workflow(read, "No. A-1")
         assert (await handle.result()).cents == 1
         names = [entry.activity_id async for entry in handle.history()]
     assert names == [f"reader__model.request:{number}" for number in (1, 2, 3)]
-    assert "valid integer" in str(script.asked[1][-1].parts)
-    assert "Field required" in str(script.asked[2][-1].parts)
+    assert "valid integer" in str(script.requests[1][-1].parts)
+    assert "Field required" in str(script.requests[2][-1].parts)
 
 
-async def test_a_model_that_never_fits_is_given_up(script: Script) -> None:
+async def test_a_model_that_never_fits_is_given_up(script: ScriptedModel) -> None:
     script.answers = [{"number": "A-1"}] * 9
     async with TestEnvironment(workflows=[read]) as env:
         with pytest.raises(WorkflowFailedError, match="retries"):
             await (await env.app.start_workflow(read, "No. A-1")).result()
-    assert len(script.asked) == 3
+    assert len(script.requests) == 3
 
 
 # --- define
@@ -268,7 +269,7 @@ async def digest(ctx: WorkflowContext, text: str) -> list[str]:
     return [summary.output, *keywords.output]
 
 
-async def test_a_definition_is_called_like_an_activity(script: Script) -> None:
+async def test_a_definition_is_called_like_an_activity(script: ScriptedModel) -> None:
     script.answers = ["Tea is good.", {"response": ["tea"]}]
     async with TestEnvironment(workflows=[digest], replay_always=True) as env:
         handle = await env.app.start_workflow(digest, "A long praise of tea.")
@@ -286,7 +287,7 @@ done: list[str] = []
 
 @activity
 async def reserve(ctx: ActivityContext, item: str) -> str:
-    """Put it aside."""
+    """Reserve an item."""
     done.append(f"reserve {item}")
     return f"{item} is put aside"
 
@@ -302,7 +303,7 @@ async def ask_customer(ctx: WorkflowContext, question: str) -> str:
 
 
 def price(item: str) -> int:
-    """What it costs; a plain function."""
+    """Return the price of an item: a tool that is a plain function."""
     done.append(f"price {item}")
     return 7
 
@@ -314,8 +315,8 @@ clerk.tool(price)
 
 
 @workflow
-async def sell(ctx: WorkflowContext, wish: str) -> str:
-    reply = await clerk(ctx, wish)
+async def sell(ctx: WorkflowContext, request: str) -> str:
+    reply = await clerk(ctx, request)
     if reply.output == "No.":
         raise ValueError("not sold")
     return reply.output
@@ -329,7 +330,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("end", ["Yes.", "No."])
-async def test_an_agent_calls_functions_activities_and_waits(script: Script, end: str) -> None:
+async def test_an_agent_calls_functions_activities_and_waits(script: ScriptedModel, end: str) -> None:
     script.answers = [*CALLS, end]
     done.clear()
     async with TestEnvironment(workflows=[sell], replay_always=True) as env:
@@ -344,18 +345,18 @@ async def test_an_agent_calls_functions_activities_and_waits(script: Script, end
         else:
             with pytest.raises(WorkflowFailedError, match="not sold"):
                 await handle.result()
-    given = [part.content for part in script.asked[-1][-1].parts if isinstance(part, ToolReturnPart)]
+    given = [part.content for part in script.requests[-1][-1].parts if isinstance(part, ToolReturnPart)]
     assert given == ["tea is put aside"]
-    assert len(script.asked) == 4
+    assert len(script.requests) == 4
     assert done == ["price tea", "reserve tea"] + (["put back tea"] if end == "No." else [])
 
 
-async def test_a_limit_ends_an_agent_that_goes_on_and_on(script: Script) -> None:
+async def test_a_limit_ends_an_agent_that_goes_on_and_on(script: ScriptedModel) -> None:
     script.answers = [CALLS[0]] * 9
     async with TestEnvironment(workflows=[sell], replay_always=True) as env:
         with pytest.raises(WorkflowFailedError, match="request_limit of 5"):
             await (await env.app.start_workflow(sell, "Tea, please.")).result()
-    assert len(script.asked) == 5
+    assert len(script.requests) == 5
 
 
 def test_options_that_do_not_exist_are_refused() -> None:
@@ -363,7 +364,7 @@ def test_options_that_do_not_exist_are_refused() -> None:
         llm.Agent("helper", model="test", temperature=0.5)  # type: ignore[call-overload]
 
 
-async def test_stand_ins_are_put_away_in_the_end(script: Script) -> None:
+async def test_stand_ins_end_with_their_block(script: ScriptedModel) -> None:
     script.answers = ["from the script"]
     async with TestEnvironment(workflows=[reminded]) as env:
         with llm.stand_in(TestModel(custom_output_text="from the other")):
@@ -389,8 +390,8 @@ async def special(ctx: WorkflowContext, text: str) -> str:
     return (await curtly(ctx, text)).output
 
 
-async def test_what_a_question_leaves_out_the_app_says() -> None:
-    script = Script()
+async def test_missing_options_of_a_request_come_from_the_app() -> None:
+    script = ScriptedModel()
     script.answers = ["Oslo.", "Rome."]
     async with TestEnvironment(workflows=[plain, special], replay_always=True) as env:
         usual: Any = {"temperature": 0.5, "max_tokens": 100}
@@ -400,7 +401,7 @@ async def test_what_a_question_leaves_out_the_app_says() -> None:
         assert await handle.result() == "Rome."
         recorded = await record_history(env.app, handle.instance_id)
         assert replay_history(special, recorded, app=env.app).verdict is not None
-        with pytest.raises(DeterminismViolationError):  # without the app nothing says which model is asked
+        with pytest.raises(DeterminismViolationError):  # without the app no model is configured
             replay_history(special, recorded)
     assert script.instructions == ["Be polite.", "One word."]
     assert script.settings == [usual, {"temperature": 0.5, "max_tokens": 5}]

@@ -1,4 +1,4 @@
-"""Workflows as MCP tools, with the SDK's client over streamable HTTP, in one process."""
+"""Tests of workflows as MCP tools, with the SDK's client over streamable HTTP in one process."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Item:
 @activity(retry=RetryPolicy.none())
 async def price(ctx: ActivityContext, item: Item) -> float:
     if item.amount > 99:
-        raise ValueError("nobody has so many")
+        raise ValueError("there are not so many")
     return item.amount * 2.5
 
 
 @workflow
 async def quote(ctx: WorkflowContext, item: Item, rebate: float = 0.0) -> float:
-    """What it costs."""
+    """Quote the price of an item."""
     return await price(ctx, item) - rebate
 
 
@@ -76,7 +76,7 @@ async def secret(ctx: WorkflowContext) -> str:
 
 
 class Shop:
-    """An app with a server of tools, and clients."""
+    """An app with a tool server, and clients of it."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -96,7 +96,7 @@ class Shop:
         outer: Any = None,
         **headers: str,
     ) -> AsyncIterator[Client]:
-        """A client of the SDK."""
+        """Connect a client of the SDK."""
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -129,13 +129,13 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Shop]:
         yield shop
 
 
-def told(result: CallToolResult) -> dict[str, Any]:
+def content_of(result: CallToolResult) -> dict[str, Any]:
     assert not result.is_error, result.content
     assert isinstance(result.structured_content, dict)
     return result.structured_content
 
 
-def complaint(result: CallToolResult) -> str:
+def error_of(result: CallToolResult) -> str:
     assert result.is_error
     [text] = result.content
     assert isinstance(text, TextContent)
@@ -151,7 +151,7 @@ async def test_a_tool_is_described_by_its_workflow(shop: Shop, mode: str) -> Non
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert client.instructions == "Ask for prices."
     assert list(tools) == ["quote", "approve", "workflow_status", "workflow_result", "workflow_cancel"]
-    assert (tools["quote"].description or "").startswith("What it costs.")
+    assert (tools["quote"].description or "").startswith("Quote the price of an item.")
     assert (tools["approve"].description or "").startswith("Wait for a yes.")
     schema = tools["quote"].input_schema
     assert schema["required"] == ["item"]
@@ -160,24 +160,24 @@ async def test_a_tool_is_described_by_its_workflow(shop: Shop, mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_call_starts_and_the_rest_is_asked_for(shop: Shop, mode: str) -> None:
+async def test_a_call_starts_an_instance_that_other_tools_query(shop: Shop, mode: str) -> None:
     async with shop.client(mode=mode) as client:
-        started = told(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 2}, "rebate": 1}))
+        started = content_of(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 2}, "rebate": 1}))
         which = {"instance_id": started["instance_id"]}
-        assert told(await client.call_tool("workflow_result", {**which, "wait": 30})) == {"result": 4.0}
-        status = told(await client.call_tool("workflow_status", which))
+        assert content_of(await client.call_tool("workflow_result", {**which, "wait": 30})) == {"result": 4.0}
+        status = content_of(await client.call_tool("workflow_status", which))
     assert (status["status"], status["ended"], status["tool"]) == ("completed", True, "quote")
     assert (status["steps_done"], status["last_step"], status["poll_interval_ms"]) == (1, "price", None)
 
 
-async def test_it_says_what_it_waits_for_and_when_to_ask_again(shop: Shop) -> None:
+async def test_the_status_has_the_wait_and_the_poll_interval(shop: Shop) -> None:
     async with shop.client() as client:
-        started = told(await client.call_tool("approve", {"what": "leave"}))
+        started = content_of(await client.call_tool("approve", {"what": "leave"}))
         which = {"instance_id": started["instance_id"]}
-        async with shop.client() as other:  # it is the same for everybody
-            assert "no result yet: call again in" in complaint(await other.call_tool("workflow_result", which))
+        async with shop.client() as other:  # another client gets the same reply
+            assert "no result yet: call again in" in error_of(await other.call_tool("workflow_result", which))
         await shop.decide("leave")
-        result = told(await client.call_tool("workflow_result", {**which, "wait": 30}))
+        result = content_of(await client.call_tool("workflow_result", {**which, "wait": 30}))
     assert result == {"result": {"what": "leave", "answer": "yes"}}
 
 
@@ -185,8 +185,8 @@ async def test_it_says_what_it_waits_for_and_when_to_ask_again(shop: Shop) -> No
 
 
 @asynccontextmanager
-async def serving_fours(folder: Path, auth: list[Token] | None = None) -> AsyncIterator[Shop]:
-    """A server of four tools for each of two workflows, and of no others."""
+async def serve_four_tools(folder: Path, auth: list[Token] | None = None) -> AsyncIterator[Shop]:
+    """A server with four tools for each of two workflows, and without the general tools."""
     async with App(f"sqlite:///{folder / 'shop.db'}", workflows=[quote, approval], auth=auth) as app:
         shop = Shop(app)
         shop.server = ToolServer(app)
@@ -198,12 +198,12 @@ async def serving_fours(folder: Path, auth: list[Token] | None = None) -> AsyncI
 
 
 async def test_a_workflow_can_have_four_tools_of_its_own(tmp_path: Path) -> None:
-    async with serving_fours(tmp_path) as shop, shop.client() as client:
+    async with serve_four_tools(tmp_path) as shop, shop.client() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        started = told(await client.call_tool("quote_start", {"item": {"sku": "tea", "amount": 2}}))
+        started = content_of(await client.call_tool("quote_start", {"item": {"sku": "tea", "amount": 2}}))
         which = {"instance_id": started["instance_id"]}
-        assert told(await client.call_tool("quote_result", {**which, "wait": 30})) == {"result": 5.0}
-        assert told(await client.call_tool("quote_status", which))["ended"] is True
+        assert content_of(await client.call_tool("quote_result", {**which, "wait": 30})) == {"result": 5.0}
+        assert content_of(await client.call_tool("quote_status", which))["ended"] is True
     assert set(tools) == {
         *("quote_start", "quote_status", "quote_result", "quote_cancel"),
         *("ask_for_leave", "leave_status", "leave_result", "leave_cancel"),
@@ -216,41 +216,41 @@ async def test_a_workflow_can_have_four_tools_of_its_own(tmp_path: Path) -> None
     assert started["next"] == "Call quote_status or quote_result with this instance_id."
 
 
-async def test_questions_of_one_workflow_know_no_other(tmp_path: Path) -> None:
-    async with serving_fours(tmp_path) as shop, shop.client() as client:
-        which = {"instance_id": told(await client.call_tool("ask_for_leave", {"what": "leave"}))["instance_id"]}
+async def test_tools_of_a_workflow_know_only_its_instances(tmp_path: Path) -> None:
+    async with serve_four_tools(tmp_path) as shop, shop.client() as client:
+        which = {"instance_id": content_of(await client.call_tool("ask_for_leave", {"what": "leave"}))["instance_id"]}
         for question in ("quote_status", "quote_result", "quote_cancel"):
-            assert "There is no instance" in complaint(await client.call_tool(question, which))
-        assert told(await client.call_tool("leave_cancel", {**which, "reason": "rain"}))
-        assert "cancelled" in complaint(await client.call_tool("leave_result", {**which, "wait": 30}))
+            assert "There is no instance" in error_of(await client.call_tool(question, which))
+        assert content_of(await client.call_tool("leave_cancel", {**which, "reason": "rain"}))
+        assert "cancelled" in error_of(await client.call_tool("leave_result", {**which, "wait": 30}))
         with pytest.raises(MCPError, match="no tool 'workflow_status'"):
             await client.call_tool("workflow_status", which)
 
 
-async def test_a_reader_may_ask_with_tools_of_a_workflow_but_not_start_or_cancel(tmp_path: Path) -> None:
+async def test_a_reader_may_query_with_tools_of_a_workflow_but_not_start_or_cancel(tmp_path: Path) -> None:
     async with (
-        serving_fours(tmp_path, TOKENS) as shop,
+        serve_four_tools(tmp_path, TOKENS) as shop,
         shop.client("the-admin") as admin,
         shop.client("the-reader") as reader,
     ):
-        which = {"instance_id": told(await admin.call_tool("ask_for_leave", {"what": "leave"}))["instance_id"]}
-        assert told(await reader.call_tool("leave_status", which))["ended"] is False
-        assert "role admin" in complaint(await reader.call_tool("ask_for_leave", {"what": "gold"}))
-        assert "role admin" in complaint(await reader.call_tool("leave_cancel", which))
+        which = {"instance_id": content_of(await admin.call_tool("ask_for_leave", {"what": "leave"}))["instance_id"]}
+        assert content_of(await reader.call_tool("leave_status", which))["ended"] is False
+        assert "role admin" in error_of(await reader.call_tool("ask_for_leave", {"what": "gold"}))
+        assert "role admin" in error_of(await reader.call_tool("leave_cancel", which))
 
 
 async def test_both_kinds_of_tools_stand_beside_each_other(shop: Shop) -> None:
     shop.server.tools(secret, prefix="vault")
     async with shop.client() as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        started = told(await client.call_tool("vault_start"))
-        result = told(await client.call_tool("vault_result", {"instance_id": started["instance_id"], "wait": 30}))
+        started = content_of(await client.call_tool("vault_start"))
+        result = content_of(await client.call_tool("vault_result", {"instance_id": started["instance_id"], "wait": 30}))
     assert names >= {"quote", "workflow_status", "vault_start", "vault_status", "vault_result", "vault_cancel"}
     assert result == {"result": "gold"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({}, "item: is missing"),
         ({"item": {"sku": "tea"}}, "item.amount: Field required"),
@@ -258,16 +258,16 @@ async def test_both_kinds_of_tools_stand_beside_each_other(shop: Shop) -> None:
         ({"item": {"sku": "tea", "amount": 1}, "color": "red"}, "color: is no parameter"),
     ],
 )
-async def test_input_that_does_not_fit_is_told_by_field_and_starts_nothing(
-    shop: Shop, arguments: dict[str, Any], said: str
+async def test_invalid_input_is_reported_by_field_and_starts_nothing(
+    shop: Shop, arguments: dict[str, Any], message: str
 ) -> None:
     async with shop.client() as client:
-        assert said in complaint(await client.call_tool("quote", arguments))
+        assert message in error_of(await client.call_tool("quote", arguments))
     assert (await shop.app.list_instances()).items == []
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "message"),
     [
         ("workflow_status", {}, "instance_id: Field required"),
         ("workflow_status", {"instance_id": "x", "other": 1}, "other: Extra inputs"),
@@ -276,24 +276,26 @@ async def test_input_that_does_not_fit_is_told_by_field_and_starts_nothing(
         ("workflow_cancel", {"instance_id": "x"}, "There is no instance 'x'"),
     ],
 )
-async def test_wrong_questions_are_answered_in_words(shop: Shop, tool: str, arguments: dict[str, Any], said: str) -> None:
+async def test_invalid_queries_are_refused_with_a_message(
+    shop: Shop, tool: str, arguments: dict[str, Any], message: str
+) -> None:
     async with shop.client() as client:
-        assert said in complaint(await client.call_tool(tool, arguments))
+        assert message in error_of(await client.call_tool(tool, arguments))
 
 
 async def test_a_workflow_that_fails_is_an_error_of_its_tool(shop: Shop) -> None:
     async with shop.client() as client:
-        started = told(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 100}}))
+        started = content_of(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 100}}))
         asked = {"instance_id": started["instance_id"], "wait": 30}
-        assert "nobody has so many" in complaint(await client.call_tool("workflow_result", asked))
+        assert "there are not so many" in error_of(await client.call_tool("workflow_result", asked))
 
 
 async def test_a_call_can_be_cancelled_once(shop: Shop) -> None:
     async with shop.client() as client:
-        which = {"instance_id": told(await client.call_tool("approve", {"what": "leave"}))["instance_id"]}
-        assert told(await client.call_tool("workflow_cancel", {**which, "reason": "too late"}))
-        assert "cancelled" in complaint(await client.call_tool("workflow_result", {**which, "wait": 30}))
-        assert "cannot be cancelled" in complaint(await client.call_tool("workflow_cancel", which))
+        which = {"instance_id": content_of(await client.call_tool("approve", {"what": "leave"}))["instance_id"]}
+        assert content_of(await client.call_tool("workflow_cancel", {**which, "reason": "too late"}))
+        assert "cancelled" in error_of(await client.call_tool("workflow_result", {**which, "wait": 30}))
+        assert "cannot be cancelled" in error_of(await client.call_tool("workflow_cancel", which))
     lines = (await DatabaseManager(shop.app).list_audit(instance_id=which["instance_id"])).items
     assert [(line.action, line.detail) for line in lines] == [("cancel", "too late"), ("start", "approval")]
     assert all(line.actor.endswith("(MCP)") for line in lines)
@@ -303,10 +305,10 @@ async def test_a_call_repeated_under_one_id_starts_once(shop: Shop) -> None:
     meta: Any = {"romancy/instance-id": "leave-7"}
     async with shop.client() as client:
         for _ in range(2):
-            assert told(await client.call_tool("approve", {"what": "leave"}, meta=meta))["instance_id"] == "leave-7"
-        assert "leave-7" in complaint(await client.call_tool("approve", {"what": "other"}, meta=meta))
+            assert content_of(await client.call_tool("approve", {"what": "leave"}, meta=meta))["instance_id"] == "leave-7"
+        assert "leave-7" in error_of(await client.call_tool("approve", {"what": "other"}, meta=meta))
         meta = {"romancy/instance-id": 7}
-        assert "must be a string" in complaint(await client.call_tool("approve", {"what": "x"}, meta=meta))
+        assert "must be a string" in error_of(await client.call_tool("approve", {"what": "x"}, meta=meta))
     assert len((await shop.app.list_instances()).items) == 1
 
 
@@ -315,7 +317,7 @@ async def test_instances_of_other_workflows_are_not_seen(shop: Shop) -> None:
     await hidden.result()
     async with shop.client() as client:
         for tool in ("workflow_status", "workflow_result", "workflow_cancel"):
-            assert "There is no instance" in complaint(await client.call_tool(tool, {"instance_id": hidden.instance_id}))
+            assert "There is no instance" in error_of(await client.call_tool(tool, {"instance_id": hidden.instance_id}))
         with pytest.raises(MCPError, match="no tool 'secret'"):
             await client.call_tool("secret", {})
 
@@ -326,7 +328,7 @@ async def test_instances_of_other_workflows_are_not_seen(shop: Shop) -> None:
 async def test_functions_are_prompts(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     @shop.server.prompt
     def sell(item: str) -> str:
-        """How to sell."""
+        """A prompt that asks for a sales pitch."""
         return f"Sell me {item}."
 
     @shop.server.prompt(name="broken", title="A broken one")
@@ -344,7 +346,7 @@ async def test_functions_are_prompts(shop: Shop, caplog: pytest.LogCaptureFixtur
             await client.get_prompt("buy")
         with pytest.raises(MCPError) as broken:
             await client.get_prompt("broken")
-    assert (listed["sell"].description, listed["broken"].title) == ("How to sell.", "A broken one")
+    assert (listed["sell"].description, listed["broken"].title) == ("A prompt that asks for a sales pitch.", "A broken one")
     assert [one.name for one in listed["sell"].arguments or ()] == ["item"]
     assert "the reason" not in str(broken.value)
     assert "the reason" in caplog.text
@@ -356,10 +358,10 @@ async def test_functions_are_prompts(shop: Shop, caplog: pytest.LogCaptureFixtur
 async def test_a_client_that_knows_tasks_gets_the_result_from_one_call(shop: Shop) -> None:
     async with shop.client(tasks=True) as client:
         assert client.server_capabilities.extensions == {"io.modelcontextprotocol/tasks": {}}
-        assert told(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 2}})) == {"result": 5.0}
+        assert content_of(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 2}})) == {"result": 5.0}
         failed = await client.call_tool("quote", {"item": {"sku": "tea", "amount": 100}})
-        assert "nobody has so many" in complaint(failed)
-        assert "item: is missing" in complaint(await client.call_tool("quote", {}))
+        assert "there are not so many" in error_of(failed)
+        assert "item: is missing" in error_of(await client.call_tool("quote", {}))
 
 
 async def test_a_task_is_the_instance(shop: Shop) -> None:
@@ -384,18 +386,18 @@ async def test_a_task_is_cancelled_and_cancelling_again_is_fine(shop: Shop) -> N
             await asked(client.session, "x")
 
 
-async def test_who_does_not_say_that_it_knows_tasks_gets_none(shop: Shop) -> None:
+async def test_a_client_without_the_extension_gets_no_task(shop: Shop) -> None:
     async with shop.client() as client:
-        started = told(await client.call_tool("approve", {"what": "leave"}))
+        started = content_of(await client.call_tool("approve", {"what": "leave"}))
         with pytest.raises(MCPError, match="did not declare"):
             await asked(client.session, started["instance_id"])
 
 
-# --- who may
+# --- access
 
 
 async def status_for(shop: Shop, **asking: Any) -> int:
-    """The HTTP status with which a plain request is answered."""
+    """The HTTP status of the response to a plain request."""
     at = asking.pop("at", HERE)
     transport = httpx2.ASGITransport(shop.server.asgi_app(), client=at)
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -420,21 +422,21 @@ async def test_a_token_that_is_known_is_answered_from_anywhere(guarded: Shop) ->
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_reader_may_ask_but_not_start_or_cancel(guarded: Shop, mode: str) -> None:
+async def test_a_reader_may_query_but_not_start_or_cancel(guarded: Shop, mode: str) -> None:
     async with guarded.client("the-admin", mode=mode) as admin, guarded.client("the-reader", mode=mode) as reader:
-        which = {"instance_id": told(await admin.call_tool("approve", {"what": "leave"}))["instance_id"]}
-        assert told(await reader.call_tool("workflow_status", which))["ended"] is False
-        assert "role admin" in complaint(await reader.call_tool("approve", {"what": "gold"}))
-        assert "role admin" in complaint(await reader.call_tool("workflow_cancel", which))
-        assert told(await admin.call_tool("workflow_cancel", which))
+        which = {"instance_id": content_of(await admin.call_tool("approve", {"what": "leave"}))["instance_id"]}
+        assert content_of(await reader.call_tool("workflow_status", which))["ended"] is False
+        assert "role admin" in error_of(await reader.call_tool("approve", {"what": "gold"}))
+        assert "role admin" in error_of(await reader.call_tool("workflow_cancel", which))
+        assert content_of(await admin.call_tool("workflow_cancel", which))
     assert len((await guarded.app.list_instances()).items) == 1
 
 
-async def test_a_reader_who_knows_tasks_may_not_start_or_cancel_either(guarded: Shop) -> None:
+async def test_a_reader_with_tasks_may_not_start_or_cancel_either(guarded: Shop) -> None:
     async with guarded.client("the-admin", tasks=True) as admin, guarded.client("the-reader", tasks=True) as reader:
         task = await begun(admin, "approve", {"what": "leave"})
         assert (await asked(reader.session, task.task_id)).status == "working"
-        assert "role admin" in complaint(await reader.call_tool("approve", {"what": "gold"}))
+        assert "role admin" in error_of(await reader.call_tool("approve", {"what": "gold"}))
         with pytest.raises(MCPError, match="role admin"):
             await reader.session.send_request(CancelTask(params=CancelTaskRequestParams(task_id=task.task_id)), Result)
 
@@ -455,7 +457,7 @@ async def test_without_auth_only_this_machine_is_answered(shop: Shop, asking: di
 
 
 @pytest.mark.parametrize("tasks", [False, True])
-async def test_what_has_not_passed_the_door_is_refused_behind_it(guarded: Shop, tasks: bool) -> None:
+async def test_requests_without_a_checked_caller_are_refused(guarded: Shop, tasks: bool) -> None:
     bare = _StreamableHTTP(guarded.server._server(trusting=False))
     async with guarded.client("the-admin", outer=bare, tasks=tasks) as client:
         for tool, arguments in (("approve", {"what": "leave"}), ("workflow_status", {"instance_id": "x"})):
@@ -470,13 +472,13 @@ async def test_it_can_be_mounted_and_starts_the_app_with_the_first_request(tmp_p
     site = Starlette(routes=[Mount("/tools", shop.server.asgi_app())])
     try:
         async with shop.client(outer=site, url="http://localhost/tools/") as client:
-            started = told(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 2}}))
+            started = content_of(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 2}}))
             assert await app.get_handle(started["instance_id"]).result(timeout=30) == 5.0
     finally:
         await app.shutdown()
 
 
-# --- what is offered
+# --- what can be a tool
 
 
 def test_what_cannot_be_a_tool_is_refused(tmp_path: Path) -> None:
@@ -519,7 +521,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
         importlib.import_module("romancy.integrations.mcp")
 
 
-# --- when to ask again
+# --- poll intervals
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -549,7 +551,7 @@ def test_the_suggested_interval_fits_what_is_waited_for(asked_about: Instance, s
 
 
 @pytest.mark.parametrize("status", [one for one in Status if one.ended])
-def test_nobody_need_ask_again_after_the_end(status: Status) -> None:
+def test_an_ended_instance_has_no_poll_interval(status: Status) -> None:
     assert poll_interval(instance(status)) is None
 
 

@@ -1,4 +1,4 @@
-"""Traces and metrics, read back from the SDK's exporters."""
+"""Tests of traces and metrics, which the tests read from the SDK's in-memory exporters."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from romancy.integrations.opentelemetry import OpenTelemetry, span_context_of, t
 from romancy.testing import TestEnvironment
 
 
-class Scope:
-    """Where spans and figures end up."""
+class Telemetry:
+    """The OpenTelemetry hooks, with exporters that keep the spans and the metrics."""
 
     def __init__(self, *, exception_texts: bool = True, **options: Any) -> None:
         self.exporter = InMemorySpanExporter()
@@ -56,19 +56,19 @@ class Scope:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """What was written, in order."""
+        """The exported spans, in order."""
         return list(self.exporter.get_finished_spans())
 
     def names(self, *but: str) -> list[str]:
-        """The names of the spans."""
+        """The names of the exported spans, except for some."""
         return [span.name for span in self.spans if span.name not in but]
 
     def one(self, name: str, nth: int = 0) -> ReadableSpan:
-        """A span by its name."""
+        """The nth span with a name."""
         return [span for span in self.spans if span.name == name][nth]
 
-    def figures(self) -> dict[str, list[Any]]:
-        """The data points by the names of the figures."""
+    def metrics(self) -> dict[str, list[Any]]:
+        """The data points, by the names of the metrics."""
         data = self.reader.get_metrics_data()
         assert data is not None
         return {
@@ -76,16 +76,16 @@ class Scope:
         }
 
 
-async def trace_of(scope: Scope, *flows: Workflow[..., Any], **options: Any) -> None:
-    """Run the first workflow to its end."""
-    async with TestEnvironment(workflows=list(flows), hooks=scope.hooks, **options) as env:
+async def trace_of(telemetry: Telemetry, *flows: Workflow[..., Any], **options: Any) -> None:
+    """Run an instance of the first workflow to its end."""
+    async with TestEnvironment(workflows=list(flows), hooks=telemetry.hooks, **options) as env:
         handle = await env.app.start_workflow(flows[0].with_options(instance_id="one"))
         with contextlib.suppress(WorkflowFailedError):
             await handle.result()
 
 
 def is_one_trace(spans: list[ReadableSpan], instance_id: str = "one") -> bool:
-    """All spans are of the instance's trace, and every parent is the instance's span or one of them; ids are used once."""
+    """Whether all spans are in the trace of the instance, below one root, with known parents and unique ids."""
     ids = [span.context.span_id for span in spans if span.context]
     roots = [span for span in spans if span.parent is None]
     traces = {span.context.trace_id for span in spans if span.context}
@@ -106,13 +106,13 @@ async def test_an_instance_is_one_trace(forced: bool) -> None:
         await sleep(ctx, 3600)
         await asyncio.gather(pack(ctx, "b"), pack(ctx, "c"))
 
-    scope = Scope()
-    await trace_of(scope, order, replay_always=forced)
+    telemetry = Telemetry()
+    await trace_of(telemetry, order, replay_always=forced)
 
-    assert scope.names("replay") == ["start order", "pack", "sleep", "pack", "pack", "order"]
-    assert ("replay" in scope.names()) is forced
-    assert is_one_trace(scope.spans)
-    root, slept = scope.one("order"), scope.one("sleep")
+    assert telemetry.names("replay") == ["start order", "pack", "sleep", "pack", "pack", "order"]
+    assert ("replay" in telemetry.names()) is forced
+    assert is_one_trace(telemetry.spans)
+    root, slept = telemetry.one("order"), telemetry.one("sleep")
     assert root.context is not None
     assert root.context.span_id == span_context_of("one").span_id
     assert (root.attributes or {})["romancy.workflow.status"] == "completed"
@@ -126,20 +126,20 @@ async def test_the_trace_survives_the_process() -> None:
         await sleep(ctx, 60)
         await pack(ctx, "b")
 
-    scope = Scope()
-    async with TestEnvironment(workflows=[order], hooks=scope.hooks) as env:
+    telemetry = Telemetry()
+    async with TestEnvironment(workflows=[order], hooks=telemetry.hooks) as env:
         handle = await env.app.start_workflow(order.with_options(instance_id="one"))
         await env.settle()
         await env.restart()
         await handle.result()
 
-    assert scope.names() == ["start order", "pack", "replay", "sleep", "pack", "order"]
-    assert is_one_trace(scope.spans)
+    assert telemetry.names() == ["start order", "pack", "replay", "sleep", "pack", "order"]
+    assert is_one_trace(telemetry.spans)
 
 
 async def test_what_an_activity_does_is_below_its_attempt() -> None:
-    scope = Scope()
-    tracer = scope.provider.get_tracer("user")
+    telemetry = Telemetry()
+    tracer = telemetry.provider.get_tracer("user")
 
     @activity
     async def outer(ctx: ActivityContext) -> None:
@@ -156,21 +156,21 @@ async def test_what_an_activity_does_is_below_its_attempt() -> None:
     async def order(ctx: WorkflowContext) -> None:
         await asyncio.gather(outer(ctx), threaded(ctx))
 
-    await trace_of(scope, order)
+    await trace_of(telemetry, order)
 
     for inner, attempt in (("inner", "outer"), ("inside a thread", "threaded")):
-        parent, context = scope.one(inner).parent, scope.one(attempt).context
+        parent, context = telemetry.one(inner).parent, telemetry.one(attempt).context
         assert parent is not None
         assert context is not None
         assert parent.span_id == context.span_id
-    assert (scope.one("outer").attributes or {})["mine"] == 1
-    assert is_one_trace(scope.spans)
+    assert (telemetry.one("outer").attributes or {})["mine"] == 1
+    assert is_one_trace(telemetry.spans)
     assert not trace.get_current_span().get_span_context().is_valid
 
 
 @pytest.mark.parametrize("texts", [True, False])
-async def test_texts_of_exceptions_are_exported_unless_they_are_to_be_left_out(texts: bool) -> None:
-    """A codec hides them in the database only."""
+async def test_exporting_the_texts_of_exceptions_is_an_option(texts: bool) -> None:
+    """A codec encrypts the texts in the database only."""
 
     @activity(retry=RetryPolicy.fixed(2, 5))
     async def charge(ctx: ActivityContext) -> None:
@@ -180,12 +180,12 @@ async def test_texts_of_exceptions_are_exported_unless_they_are_to_be_left_out(t
     async def pay(ctx: WorkflowContext) -> None:
         await charge(ctx)
 
-    scope = Scope(exception_texts=texts)
-    await trace_of(scope, pay)
-    assert ("4711" in "".join(span.to_json() for span in scope.spans)) == texts
+    telemetry = Telemetry(exception_texts=texts)
+    await trace_of(telemetry, pay)
+    assert ("4711" in "".join(span.to_json() for span in telemetry.spans)) == texts
     for name in ("charge", "pay"):
-        assert scope.one(name).status.status_code is StatusCode.ERROR
-        assert (scope.one(name).attributes or {})["error.type"]
+        assert telemetry.one(name).status.status_code is StatusCode.ERROR
+        assert (telemetry.one(name).attributes or {})["error.type"]
 
 
 async def test_retries_failures_and_compensations_are_spans() -> None:
@@ -205,19 +205,19 @@ async def test_retries_failures_and_compensations_are_spans() -> None:
         await book(ctx)
         await refuse(ctx)
 
-    scope = Scope()
-    await trace_of(scope, trip)
+    telemetry = Telemetry()
+    await trace_of(telemetry, trip)
 
-    assert scope.names() == ["start trip", "book", "backoff book", "book", "refuse", "release", "trip"]
-    assert is_one_trace(scope.spans)
-    first, second = scope.one("book"), scope.one("book", 1)
+    assert telemetry.names() == ["start trip", "book", "backoff book", "book", "refuse", "release", "trip"]
+    assert is_one_trace(telemetry.spans)
+    first, second = telemetry.one("book"), telemetry.one("book", 1)
     assert [(span.attributes or {})["romancy.activity.attempt"] for span in (first, second)] == [1, 2]
     assert (first.status.status_code, second.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)
     assert first.events[0].name == "exception"
-    pause = scope.one("backoff book")
+    pause = telemetry.one("backoff book")
     assert (pause.end_time or 0) - (pause.start_time or 0) == 5 * 10**9
-    assert (scope.one("release").attributes or {})["romancy.activity.compensates"] == "book:1"
-    end = scope.one("trip")
+    assert (telemetry.one("release").attributes or {})["romancy.activity.compensates"] == "book:1"
+    end = telemetry.one("trip")
     assert (end.status.status_code, end.status.description) == (StatusCode.ERROR, "sold out")
     assert (end.attributes or {})["romancy.workflow.status"] == "failed"
 
@@ -239,15 +239,15 @@ async def test_events_carry_the_trace_from_sender_to_receiver(from_activity: boo
     async def waiter(ctx: WorkflowContext) -> None:
         await wait_event(ctx, "paid")
 
-    scope = Scope()
-    async with TestEnvironment(workflows=[sender, on_paid, waiter], hooks=scope.hooks) as env:
+    telemetry = Telemetry()
+    async with TestEnvironment(workflows=[sender, on_paid, waiter], hooks=telemetry.hooks) as env:
         waiting = await env.app.start_workflow(waiter.with_options(instance_id="w"))
         await env.settle()
         await (await env.app.start_workflow(sender.with_options(instance_id="s"))).result()
         await waiting.result()
         await env.settle()
 
-    sent, met, begun = scope.one("send paid"), scope.one("wait paid"), scope.one("start paid")
+    sent, met, begun = telemetry.one("send paid"), telemetry.one("wait paid"), telemetry.one("start paid")
     assert sent.context is not None
     assert (sent.kind, met.kind, begun.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER, SpanKind.CONSUMER)
     for span in (met, begun):
@@ -255,13 +255,13 @@ async def test_events_carry_the_trace_from_sender_to_receiver(from_activity: boo
         assert (link.context.trace_id, link.context.span_id) == (sent.context.trace_id, sent.context.span_id)
     assert (met.attributes or {})["cloudevents.event_subject"] == "42"
     assert (met.attributes or {})["messaging.destination.name"] == "paid"
-    above = scope.one("tell" if from_activity else "sender").context
+    above = telemetry.one("tell" if from_activity else "sender").context
     assert above is not None
     assert sent.parent is not None
     assert sent.parent.span_id == above.span_id
     for one in ("s", "w"):
         assert is_one_trace(
-            [span for span in scope.spans if span.context and span.context.trace_id == trace_id_of(one)], one
+            [span for span in telemetry.spans if span.context and span.context.trace_id == trace_id_of(one)], one
         )
 
 
@@ -273,27 +273,27 @@ async def test_a_foreign_traceparent_becomes_a_link_if_it_is_one(header: str) ->
     async def waiter(ctx: WorkflowContext) -> None:
         await wait_event(ctx, "paid")
 
-    scope = Scope()
-    async with TestEnvironment(workflows=[waiter], hooks=scope.hooks) as env:
+    telemetry = Telemetry()
+    async with TestEnvironment(workflows=[waiter], hooks=telemetry.hooks) as env:
         handle = await env.app.start_workflow(waiter)
         await env.app.send_event("paid", "/elsewhere", extensions={"traceparent": header})
         await handle.result()
 
-    links = [f"{link.context.trace_id:032x}" for link in scope.one("wait paid").links]
+    links = [f"{link.context.trace_id:032x}" for link in telemetry.one("wait paid").links]
     assert links == (["a" * 32] if header.startswith("00-a") else [])
 
 
-async def test_a_wait_in_vain_is_a_span() -> None:
+async def test_a_wait_that_times_out_is_a_span() -> None:
     @workflow
     async def waiter(ctx: WorkflowContext) -> None:
         with contextlib.suppress(EventTimeoutError):
             await wait_event(ctx, "paid", timeout=30)
 
-    scope = Scope()
-    await trace_of(scope, waiter)
+    telemetry = Telemetry()
+    await trace_of(telemetry, waiter)
 
-    assert (scope.one("wait paid").attributes or {})["romancy.timed_out"] is True
-    assert is_one_trace(scope.spans)
+    assert (telemetry.one("wait paid").attributes or {})["romancy.timed_out"] is True
+    assert is_one_trace(telemetry.spans)
 
 
 async def test_an_instance_is_sampled_as_a_whole() -> None:
@@ -301,18 +301,18 @@ async def test_an_instance_is_sampled_as_a_whole() -> None:
     async def order(ctx: WorkflowContext) -> None:
         await pack(ctx, "a")
 
-    scope = Scope(sampler=ParentBased(TraceIdRatioBased(0.5)))
-    async with TestEnvironment(workflows=[order], hooks=scope.hooks) as env:
+    telemetry = Telemetry(sampler=ParentBased(TraceIdRatioBased(0.5)))
+    async with TestEnvironment(workflows=[order], hooks=telemetry.hooks) as env:
         for n in range(40):
             await (await env.app.start_workflow(order.with_options(instance_id=f"order-{n}"))).result()
 
-    spans = [span.context.trace_id for span in scope.spans if span.context]
+    spans = [span.context.trace_id for span in telemetry.spans if span.context]
     kept = [n for n in range(40) if trace_id_of(f"order-{n}") in spans]
     assert 5 < len(kept) < 35
     assert all(spans.count(trace_id_of(f"order-{n}")) == 3 for n in kept)
 
 
-async def test_figures_are_measured() -> None:
+async def test_metrics_are_recorded() -> None:
     @activity(retry=RetryPolicy.fixed(2, 5))
     async def book(ctx: ActivityContext) -> None:
         if ctx.attempt == 1:
@@ -324,20 +324,20 @@ async def test_figures_are_measured() -> None:
         await send_event(ctx, "gone", "/here")
         await wait_event(ctx, "gone")
 
-    scope = Scope()
-    await trace_of(scope, trip)
+    telemetry = Telemetry()
+    await trace_of(telemetry, trip)
 
-    figures = scope.figures()
-    assert {name: points[0].value for name, points in figures.items() if hasattr(points[0], "value")} == {
+    metrics = telemetry.metrics()
+    assert {name: points[0].value for name, points in metrics.items() if hasattr(points[0], "value")} == {
         "romancy.workflow.started": 1,
         "romancy.activity.retries": 1,
         "romancy.event.sent": 1,
         "romancy.event.received": 1,
     }
-    (ended,) = figures["romancy.workflow.duration"]
+    (ended,) = metrics["romancy.workflow.duration"]
     assert (ended.count, ended.sum) == (1, 5)
     assert ended.attributes == {"romancy.workflow.name": "trip", "romancy.workflow.status": "completed"}
-    (activity_point,) = figures["romancy.activity.duration"]
+    (activity_point,) = metrics["romancy.activity.duration"]
     assert activity_point.attributes == {"romancy.activity.name": "book", "romancy.activity.outcome": "ok"}
 
 
@@ -347,14 +347,14 @@ async def test_a_provider_that_does_not_let_ids_be_chosen_still_gets_one_trace(m
         await pack(ctx, "a")
 
     monkeypatch.setattr("romancy.integrations.opentelemetry._innermost", lambda tracer: object())
-    scope = Scope()
-    await trace_of(scope, order)
+    telemetry = Telemetry()
+    await trace_of(telemetry, order)
 
-    assert {span.context.trace_id for span in scope.spans if span.context} == {trace_id_of("one")}
-    assert scope.names() == ["start order", "pack", "order"]
+    assert {span.context.trace_id for span in telemetry.spans if span.context} == {trace_id_of("one")}
+    assert telemetry.names() == ["start order", "pack", "order"]
 
 
-async def test_each_half_can_be_left_out() -> None:
+async def test_traces_or_metrics_can_be_left_out() -> None:
     @workflow
     async def order(ctx: WorkflowContext) -> dict[str, Any]:
         await pack(ctx, "a")
@@ -378,7 +378,7 @@ def test_a_missing_extra_says_what_to_install() -> None:
     assert "pip install 'romancy[opentelemetry]'" in done.stderr
 
 
-# --- over real processes
+# --- real processes
 
 
 def process(folder: Path, name: str) -> subprocess.Popen[str]:

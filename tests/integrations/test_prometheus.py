@@ -1,4 +1,4 @@
-"""What an app counts, in a registry of prometheus_client."""
+"""Tests of the metrics of an app in a registry of prometheus_client."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ async def checkout(ctx: WorkflowContext, amount: int) -> int:
     return await charge(ctx, amount)
 
 
-def told(registry: CollectorRegistry) -> Scrape:
+def scrape(registry: CollectorRegistry) -> Scrape:
     return parse(generate_latest(registry).decode())
 
 
-async def test_it_tells_what_the_metrics_path_tells(file: str) -> None:
+async def test_the_registry_has_the_metrics_of_the_metrics_path(file: str) -> None:
     registry = CollectorRegistry()
     async with App(file, workflows=[checkout]) as app:
         for amount in range(3):
             await (await app.start_workflow(checkout, amount)).result(timeout=10)
         register(app, registry)
         ours = parse((await call(app, "/metrics", method="GET")).body.decode())
-        theirs = told(registry)
+        theirs = scrape(registry)
         assert list(theirs) == list(ours)
         for name, family in ours.items():
             assert (theirs[name].kind, theirs[name].help) == (family.kind, family.help), name
@@ -51,17 +51,17 @@ async def test_it_tells_what_the_metrics_path_tells(file: str) -> None:
         assert theirs("romancy_activity_seconds", "_count", activity="charge") == 3
 
 
-async def test_your_own_metrics_stand_beside_it_until_it_is_taken_out(file: str) -> None:
+async def test_the_collector_can_be_unregistered(file: str) -> None:
     registry = CollectorRegistry()
     Counter("orders", "Orders.", registry=registry).inc()
     async with App(file, workflows=[checkout]) as app:
         collector = register(app, registry)
-        assert {"orders_total", "romancy_up"} <= set(told(registry))
+        assert {"orders_total", "romancy_up"} <= set(scrape(registry))
         registry.unregister(collector)
-        assert "romancy_up" not in told(registry)
+        assert "romancy_up" not in scrape(registry)
 
 
-async def test_a_server_in_a_thread_asks_while_the_app_works(file: str) -> None:
+async def test_a_server_in_a_thread_scrapes_while_the_app_works(file: str) -> None:
     registry = CollectorRegistry()
     async with App(file, workflows=[checkout]) as app:
         register(app, registry)
@@ -73,7 +73,7 @@ async def test_a_server_in_a_thread_asks_while_the_app_works(file: str) -> None:
             for handle in handles:
                 await handle.result(timeout=10)
             while "romancy_queue_depth" not in parse(last := await asyncio.to_thread(_read, address)):
-                await asyncio.sleep(0.01)  # it is counted for the next time
+                await asyncio.sleep(0.01)  # the count is refreshed for the next scrape
         finally:
             await asyncio.to_thread(server.shutdown)
             server.server_close()
@@ -101,16 +101,16 @@ async def test_names_that_appear_while_a_thread_reads_do_no_harm(file: str, monk
         return figures()
 
     monkeypatch.setattr(app, "metrics", disturbed)
-    thread = threading.Thread(target=told, args=(registry,))
+    thread = threading.Thread(target=scrape, args=(registry,))
     thread.start()
     await asyncio.to_thread(thread.join)
     assert times == [3]
 
 
-def test_an_app_that_does_not_run_tells_that(file: str) -> None:
+def test_an_app_that_is_not_running_is_reported(file: str) -> None:
     registry = CollectorRegistry()
     register(App(file, workflows=[checkout]), registry)
-    assert told(registry)("romancy_up") == 0
+    assert scrape(registry)("romancy_up") == 0
 
 
 def test_without_the_package_it_says_what_to_install() -> None:

@@ -1,4 +1,4 @@
-"""Agents inside workflows: replayed after every step, crashed in between, and no model is asked twice."""
+"""Tests of agents inside workflows: a replay or a crash repeats no recorded request."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ from romancy.testing import TestEnvironment
 
 REFERENCE = DOCS / "reference" / "pydantic-ai.md"
 
-asked: list[int] = []
-"""How many messages the model got, each time it was asked."""
-looked: list[str] = []
+requests: list[int] = []
+"""The number of messages in each request to a model."""
+tool_calls: list[str] = []
 
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    asked.append(len(messages))
+    requests.append(len(messages))
     if len(messages) == 1:
-        return ModelResponse([ToolCallPart("weather", {"city": "Oslo"}), ToolCallPart("weather", {"city": "Rome"})])
+        return ModelResponse([ToolCallPart("forecast", {"city": "Oslo"}), ToolCallPart("forecast", {"city": "Rome"})])
     return ModelResponse([TextPart(f"after {len(messages)} messages")])
 
 
@@ -70,8 +70,8 @@ agent = Agent(FunctionModel(answer), name="helper", capabilities=[RomancyDurabil
 
 
 @agent.tool_plain
-async def weather(city: str) -> str:
-    looked.append(city)
+async def forecast(city: str) -> str:
+    tool_calls.append(city)
     return f"rain in {city}"
 
 
@@ -85,38 +85,38 @@ async def advise(ctx: WorkflowContext, question: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_yet() -> None:
-    asked.clear()
-    looked.clear()
+    requests.clear()
+    tool_calls.clear()
 
 
 async def test_every_request_and_call_is_an_activity_and_happens_once() -> None:
     async with TestEnvironment(workflows=[advise], replay_always=True) as env:
-        handle = await env.app.start_workflow(advise, "How is the weather?")
+        handle = await env.app.start_workflow(advise, "How is the forecast?")
         assert await handle.result() == "after 3 messages, after 5 messages"
         names = [entry.name async for entry in handle.history() if entry.kind == "activity"]
-    assert asked == [1, 3, 5]
-    assert sorted(looked) == ["Oslo", "Rome"]
+    assert requests == [1, 3, 5]
+    assert sorted(tool_calls) == ["Oslo", "Rome"]
     assert [name for name in names if name == "helper__model.request"] == ["helper__model.request"] * 3
     assert len([name for name in names if "call_tool" in name]) == 2
 
 
-async def test_outside_a_workflow_it_is_an_agent_as_others() -> None:
-    assert (await agent.run("How is the weather?")).output == "after 3 messages"
+async def test_outside_a_workflow_an_agent_works_as_usual() -> None:
+    assert (await agent.run("How is the forecast?")).output == "after 3 messages"
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "activity.before"])
 @pytest.mark.parametrize("nth", range(2, 8))
-async def test_after_a_crash_no_recorded_request_is_made_again(point: str, nth: int) -> None:
+async def test_a_crash_repeats_no_recorded_model_request(point: str, nth: int) -> None:
     async with TestEnvironment(workflows=[advise]) as env:
-        handle = await env.app.start_workflow(advise, "How is the weather?")
+        handle = await env.app.start_workflow(advise, "How is the forecast?")
         env.crash_at(point, nth)
         assert await handle.result() == "after 3 messages, after 5 messages"
         recorded = [entry.name async for entry in handle.history() if entry.name == "helper__model.request"]
-        # What was running at the crash, and not yet recorded, is done again; what was recorded is not.
+        # A request whose result was not recorded before the crash is repeated; a recorded one is not.
         unrecorded = 1 if point == "commit.before" else 0
     assert len(recorded) == 3
-    assert len(asked) <= 3 + unrecorded
-    assert sorted(set(asked)) == [1, 3, 5]
+    assert len(requests) <= 3 + unrecorded
+    assert sorted(set(requests)) == [1, 3, 5]
 
 
 @workflow
@@ -133,7 +133,7 @@ async def spend(ctx: WorkflowContext, amount: int) -> str:
 
 
 def buys(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    asked.append(len(messages))
+    requests.append(len(messages))
     if len(messages) == 1:
         return ModelResponse([ToolCallPart("pay", {"amount": 7})])
     [part] = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
@@ -145,7 +145,7 @@ buyer = Agent(FunctionModel(buys), name="buyer", output_type=[str, DeferredToolR
 
 @buyer.tool_plain(requires_approval=True)
 async def pay(amount: int) -> str:
-    looked.append(str(amount))
+    tool_calls.append(str(amount))
     return f"paid {amount}"
 
 
@@ -154,19 +154,19 @@ async def test_a_person_approves_by_an_event_after_a_restart(decision: bool, pai
     async with TestEnvironment(workflows=[spend], replay_always=True) as env:
         handle = await env.app.start_workflow(spend, 7)
         await env.settle()
-        assert looked == []
+        assert tool_calls == []
         await env.restart()
         await env.app.send_event("decided", "/desk", decision, subject=handle.instance_id)
         output = await env.app.get_handle(handle.instance_id).result()
     assert output == "paid 7" if decision else "denied" in output
-    assert (asked, looked) == ([1, 3], paid)
+    assert (requests, tool_calls) == ([1, 3], paid)
 
 
 @workflow
 async def thrifty(ctx: WorkflowContext) -> str:
     with in_workflow(ctx):
         try:
-            await agent.run("How is the weather?", usage_limits=UsageLimits(request_limit=1))
+            await agent.run("How is the forecast?", usage_limits=UsageLimits(request_limit=1))
         except UsageLimitExceeded:
             return "enough"
     return "all of it"
@@ -176,25 +176,27 @@ async def test_limits_hold_and_are_replayed() -> None:
     async with TestEnvironment(workflows=[thrifty], replay_always=True) as env:
         handle = await env.app.start_workflow(thrifty)
         assert await handle.result() == "enough"
-    assert asked == [1]
+    assert requests == [1]
 
 
-heard: list[str] = []
+stream_events: list[str] = []
 
 
-async def hear(ctx: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
+async def record_events(ctx: RunContext[object], events: AsyncIterable[AgentStreamEvent]) -> None:
     async for event in events:
-        heard.append(type(event).__name__)
+        stream_events.append(type(event).__name__)
 
 
 async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-    asked.append(len(messages))
+    requests.append(len(messages))
     yield "one "
     yield "two"
 
 
 speaker = Agent(
-    FunctionModel(stream_function=speak), name="speaker", capabilities=[RomancyDurability(event_stream_handler=hear)]
+    FunctionModel(stream_function=speak),
+    name="speaker",
+    capabilities=[RomancyDurability(event_stream_handler=record_events)],
 )
 
 
@@ -204,12 +206,12 @@ async def dictate(ctx: WorkflowContext) -> str:
         return (await speaker.run("Speak.")).output
 
 
-async def test_what_a_model_says_is_heard_once_while_it_speaks() -> None:
-    heard.clear()
+async def test_stream_events_are_delivered_once() -> None:
+    stream_events.clear()
     async with TestEnvironment(workflows=[dictate], replay_always=True) as env:
         assert await (await env.app.start_workflow(dictate)).result() == "one two"
-    assert asked == [1]
-    assert heard.count("PartStartEvent") == 1
+    assert requests == [1]
+    assert stream_events.count("PartStartEvent") == 1
 
 
 @workflow
@@ -222,7 +224,7 @@ async def test_tools_that_come_with_a_run_are_refused() -> None:
     async with TestEnvironment(workflows=[surprise]) as env:
         with pytest.raises(WorkflowFailedError, match="UserError"):
             await (await env.app.start_workflow(surprise)).result()
-    assert asked == []
+    assert requests == []
 
 
 desk = MCPServer("desk")
@@ -230,12 +232,12 @@ desk = MCPServer("desk")
 
 @desk.tool()
 def stamp() -> str:
-    looked.append("stamp")
+    tool_calls.append("stamp")
     return "stamped"
 
 
 def stamps(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    asked.append(len(messages))
+    requests.append(len(messages))
     return ModelResponse([ToolCallPart("stamp", {})] if len(messages) == 1 else [TextPart("done")])
 
 
@@ -256,24 +258,24 @@ async def test_calls_to_mcp_servers_are_activities_too() -> None:
         assert await handle.result() == "done"
         names = [entry.name async for entry in handle.history()]
     assert "clerk__mcp_server__desk.get_tools" in names
-    assert (asked, looked) == ([1, 3], ["stamp"])
+    assert (requests, tool_calls) == ([1, 3], ["stamp"])
 
 
-# --- what is tried again, and what is not
+# --- retries
 
 
 failing: list[Exception] = []
-"""Raised by the model, one for each request, until there are none."""
+"""The errors that the model raises, one for each request."""
 
 
-def moody(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    asked.append(len(messages))
+def fails_first(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    requests.append(len(messages))
     if failing:
         raise failing.pop(0)
     return ModelResponse([TextPart("at last")])
 
 
-patient = Agent(FunctionModel(moody), name="patient", capabilities=[RomancyDurability()])
+patient = Agent(FunctionModel(fails_first), name="patient", capabilities=[RomancyDurability()])
 
 
 @workflow
@@ -283,32 +285,32 @@ async def insist(ctx: WorkflowContext) -> str:
 
 
 @pytest.mark.parametrize("error", [ModelHTTPError(503, "m"), ModelHTTPError(429, "m"), ConnectionError("away")])
-async def test_a_provider_that_is_away_is_asked_again(error: Exception) -> None:
+async def test_an_unavailable_provider_is_retried(error: Exception) -> None:
     failing[:] = [error, error]
     async with TestEnvironment(workflows=[insist], replay_always=True) as env:
         assert await (await env.app.start_workflow(insist)).result() == "at last"
-    assert asked == [1, 1, 1]
+    assert requests == [1, 1, 1]
 
 
 @pytest.mark.parametrize("error", [ModelHTTPError(401, "m", {"error": "no such key"}), UserError("no such setting")])
-async def test_what_the_provider_refuses_is_not_asked_again(error: Exception) -> None:
+async def test_a_refused_request_is_not_retried(error: Exception) -> None:
     failing[:] = [error]
     async with TestEnvironment(workflows=[insist]) as env:
         with pytest.raises(WorkflowFailedError, match="no such") as failed:
             await (await env.app.start_workflow(insist)).result()
     assert isinstance(failed.value.__cause__, TerminalError)
-    assert asked == [1]
+    assert requests == [1]
 
 
-class Unspeakable:
-    """Nothing that JSON could say."""
+class NotEncodable:
+    """A value that cannot be encoded as JSON."""
 
 
 def calls_once(tool: str, **args: object) -> FunctionModel:
-    """A model that calls a tool, and then says what the tool gave."""
+    """A model that calls a tool and then replies with the tool's result."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        asked.append(len(messages))
+        requests.append(len(messages))
         if len(messages) == 1:
             return ModelResponse([ToolCallPart(tool, args)])
         parts = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
@@ -322,8 +324,8 @@ mute = Agent(calls_once("murmur"), name="mute", capabilities=[RomancyDurability(
 
 @mute.tool_plain
 async def murmur() -> object:
-    looked.append("murmur")
-    return Unspeakable()
+    tool_calls.append("murmur")
+    return NotEncodable()
 
 
 @workflow
@@ -332,11 +334,11 @@ async def whisper(ctx: WorkflowContext) -> str:
         return (await mute.run("Say it.")).output
 
 
-async def test_what_cannot_be_recorded_fails_at_once() -> None:
+async def test_a_result_that_cannot_be_recorded_fails_at_once() -> None:
     async with TestEnvironment(workflows=[whisper]) as env:
         with pytest.raises(WorkflowFailedError, match="cannot be recorded as JSON"):
             await (await env.app.start_workflow(whisper)).result()
-    assert looked == ["murmur"]
+    assert tool_calls == ["murmur"]
 
 
 shaky = Agent(
@@ -346,9 +348,9 @@ shaky = Agent(
 
 @shaky.tool_plain
 async def knock() -> str:
-    looked.append("knock")
-    if len(looked) < 3:
-        raise ConnectionError("nobody opens")
+    tool_calls.append("knock")
+    if len(tool_calls) < 3:
+        raise ConnectionError("no reply")
     return "come in"
 
 
@@ -361,7 +363,7 @@ async def visit(ctx: WorkflowContext) -> str:
 async def test_a_tool_that_fails_is_called_again_by_the_policy_of_tools() -> None:
     async with TestEnvironment(workflows=[visit], replay_always=True) as env:
         assert await (await env.app.start_workflow(visit)).result() == "come in"
-    assert (asked, looked) == ([1, 3], ["knock"] * 3)
+    assert (requests, tool_calls) == ([1, 3], ["knock"] * 3)
 
 
 own: ActivityOptions = {"retry": RetryPolicy.none(), "timeout": 5}
@@ -370,7 +372,7 @@ brittle = Agent(calls_once("press"), name="brittle", capabilities=[RomancyDurabi
 
 @brittle.tool_plain(metadata={"romancy": own})
 async def press() -> str:
-    looked.append("press")
+    tool_calls.append("press")
     raise ConnectionError("broken")
 
 
@@ -384,7 +386,7 @@ async def test_a_tool_may_have_a_policy_of_its_own() -> None:
     async with TestEnvironment(workflows=[pressing]) as env:
         with pytest.raises(WorkflowFailedError, match="broken"):
             await (await env.app.start_workflow(pressing)).result()
-    assert looked == ["press"]
+    assert tool_calls == ["press"]
 
 
 odd = Agent(calls_once("twist"), name="odd", capabilities=[RomancyDurability()])
@@ -401,13 +403,13 @@ async def twisting(ctx: WorkflowContext) -> str:
         return (await odd.run("Twist.")).output
 
 
-async def test_options_of_a_tool_that_do_not_exist_are_told() -> None:
+async def test_unknown_options_of_a_tool_are_reported() -> None:
     async with TestEnvironment(workflows=[twisting]) as env:
         with pytest.raises(WorkflowFailedError, match="give `retry`, `timeout`"):
             await (await env.app.start_workflow(twisting)).result()
 
 
-# --- what the workflow gets
+# --- messages and streams
 
 
 @activity
@@ -418,8 +420,8 @@ async def keep(ctx: ActivityContext, messages: bytes) -> int:
 @workflow
 async def diary(ctx: WorkflowContext) -> list[datetime]:
     with in_workflow(ctx):
-        first = await agent.run("How is the weather?")
-        await keep(ctx, first.all_messages_json())  # its arguments have to be the same on every replay
+        first = await agent.run("How is the forecast?")
+        await keep(ctx, first.all_messages_json())  # the arguments must be the same in every replay
         second = await agent.run("And now?", message_history=first.all_messages())
         await keep(ctx, second.all_messages_json())
     return [
@@ -441,20 +443,20 @@ async def test_messages_are_the_same_on_every_replay_with_the_time_of_the_workfl
 @workflow
 async def several(ctx: WorkflowContext) -> list[str]:
     with in_workflow(ctx):
-        results = await asyncio.gather(*[agent.run("How is the weather?") for _ in range(3)])
+        results = await asyncio.gather(*[agent.run("How is the forecast?") for _ in range(3)])
     return [result.output for result in results]
 
 
 async def test_agents_run_beside_each_other() -> None:
     async with TestEnvironment(workflows=[several], replay_always=True) as env:
         assert await (await env.app.start_workflow(several)).result() == ["after 3 messages"] * 3
-    assert sorted(asked) == [1, 1, 1, 3, 3, 3]
+    assert sorted(requests) == [1, 1, 1, 3, 3, 3]
 
 
 @workflow
 async def step_by_step(ctx: WorkflowContext) -> list[str]:
     with in_workflow(ctx):
-        async with agent.iter("How is the weather?") as run:
+        async with agent.iter("How is the forecast?") as run:
             return [type(node).__name__ async for node in run]
 
 
@@ -462,7 +464,7 @@ async def test_the_steps_of_a_run_can_be_gone_through() -> None:
     async with TestEnvironment(workflows=[step_by_step], replay_always=True) as env:
         nodes = await (await env.app.start_workflow(step_by_step)).result()
     assert nodes[-1] == "End"
-    assert asked == [1, 3]
+    assert requests == [1, 3]
 
 
 @workflow
@@ -475,7 +477,7 @@ async def streamed(ctx: WorkflowContext) -> str:
 async def test_a_stream_in_the_workflow_gives_what_was_recorded() -> None:
     async with TestEnvironment(workflows=[streamed], replay_always=True) as env:
         assert await (await env.app.start_workflow(streamed)).result() == "one two"
-    assert asked == [1]
+    assert requests == [1]
 
 
 boss = Agent(calls_once("delegate"), name="boss", capabilities=[RomancyDurability()])
@@ -483,7 +485,7 @@ boss = Agent(calls_once("delegate"), name="boss", capabilities=[RomancyDurabilit
 
 @boss.tool_plain
 async def delegate() -> str:
-    return (await agent.run("How is the weather?")).output
+    return (await agent.run("How is the forecast?")).output
 
 
 @workflow
@@ -500,23 +502,23 @@ async def test_an_agent_that_a_tool_runs_is_a_part_of_the_tools_activity() -> No
     assert [name.partition("__")[0] for name in names] == ["boss"] * 3
 
 
-# --- tools that are a part of the workflow
+# --- tools that run as part of the workflow
 
 
 @activity(retry=RetryPolicy.none())
 async def book(ctx: ActivityContext, seat: Annotated[int, "which one"], at: date | None = None) -> str:
     """Book a seat."""
-    looked.append(f"book {seat} {ctx.activity_id}")
+    tool_calls.append(f"book {seat} {ctx.activity_id}")
     return f"seat {seat}"
 
 
 @book.compensate
 async def release(ctx: ActivityContext, result: str, seat: int, at: date | None = None) -> None:
-    looked.append(f"release {result}")
+    tool_calls.append(f"release {result}")
 
 
 async def ask_a_person(ctx: WorkflowContext, question: str) -> str:
-    """Ask somebody."""
+    """Ask a person."""
     answer = await wait_event(ctx, "answered", subject=ctx.instance_id)
     return f"{question} {answer.data}"
 
@@ -543,7 +545,7 @@ async def test_an_activity_as_a_tool_keeps_its_compensation() -> None:
     async with TestEnvironment(workflows=[travel], replay_always=True) as env:
         with pytest.raises(WorkflowFailedError, match="though seat 7"):
             await (await env.app.start_workflow(travel)).result()
-    assert looked == ["book 7 book:1", "release seat 7"]
+    assert tool_calls == ["book 7 book:1", "release seat 7"]
 
 
 def test_a_model_sees_the_parameters_of_an_activity_without_the_context() -> None:
@@ -556,7 +558,7 @@ def test_a_model_sees_the_parameters_of_an_activity_without_the_context() -> Non
 @workflow
 async def wonder(ctx: WorkflowContext) -> str:
     with in_workflow(ctx):
-        return (await curious.run("Ask somebody.")).output
+        return (await curious.run("Ask a person.")).output
 
 
 async def test_a_tool_waits_for_an_event_and_outlives_the_process() -> None:
@@ -566,10 +568,10 @@ async def test_a_tool_waits_for_an_event_and_outlives_the_process() -> None:
         await env.restart()
         await env.app.send_event("answered", "/desk", "Please.", subject=handle.instance_id)
         assert await env.app.get_handle(handle.instance_id).result() == "Tea? Please."
-    assert asked == [1, 3]
+    assert requests == [1, 3]
 
 
-async def test_what_cannot_be_a_part_of_a_workflow_is_told() -> None:
+async def test_an_unsuitable_workflow_tool_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="give an activity, or an `async def`"):
         workflow_tool(lambda ctx: None)  # type: ignore[arg-type, return-value]
 
@@ -596,7 +598,7 @@ cashier = Agent(
 
 @cashier.tool_plain(requires_approval=True)
 async def pay_out(amount: int) -> str:
-    looked.append(str(amount))
+    tool_calls.append(str(amount))
     return f"paid {amount}"
 
 
@@ -610,11 +612,11 @@ async def test_a_person_approves_in_the_middle_of_a_run() -> None:
     async with TestEnvironment(workflows=[till], replay_always=True) as env:
         handle = await env.app.start_workflow(till)
         await env.settle()
-        assert looked == []
+        assert tool_calls == []
         await env.restart()
         await env.app.send_event("decided", "/desk", True, subject=handle.instance_id)
         assert await env.app.get_handle(handle.instance_id).result() == "paid 7"
-    assert (asked, looked) == ([1, 3], ["7"])
+    assert (requests, tool_calls) == ([1, 3], ["7"])
 
 
 # --- the page, and the extra

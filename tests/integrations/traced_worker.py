@@ -1,4 +1,4 @@
-"""A worker that writes its spans to a file: `python traced.py DATABASE SPANS NAME`. It says when it is in the middle."""
+"""A worker that writes its spans to a file: `python traced_worker.py DATABASE SPANS NAME`. It prints when `charge` runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def reserve(ctx: ActivityContext) -> None: ...
 @activity
 async def charge(ctx: ActivityContext) -> str:
     if ctx.worker_id.startswith("first/"):
-        await slept.wait()  # its spans are written beside: what is before this is in the file
+        await slept.wait()  # the spans of the earlier operations are in the file then
         print("charging", flush=True)
         await asyncio.Event().wait()
     return "charged"
@@ -36,14 +36,14 @@ async def checkout(ctx: WorkflowContext) -> str:
 
 
 def formatted(span: ReadableSpan) -> str:
-    """One line for each span."""
+    """Format a span as one line."""
     if span.name == "sleep":
         slept.set()
     return f"{span.to_json(indent=None)}\n"
 
 
 async def main(database: str, name: str, out: IO[str]) -> None:
-    """Run the one instance, or go on with it."""
+    """Start the instance, or continue it, and print its result."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(out=out, formatter=formatted)))
     hooks = OpenTelemetry(tracer_provider=provider, measuring=False)
