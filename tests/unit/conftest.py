@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from tests.unit.instance_driver import Body, Story, Tell
+from tests.unit.instance_driver import Body, Drive, InstanceDriver
 
 from romancy.model.history import Entry
 
 
 @pytest.fixture
-def tell() -> Iterator[Tell]:
-    """Stories whose runs are evicted at the end of the test."""
-    told: list[Story] = []
+def drive() -> Iterator[Drive]:
+    """A function that makes driven instances, whose runs are evicted at the end of the test."""
+    drivers: list[InstanceDriver] = []
 
-    def make(body: Body, *args: Any, history: Iterable[Entry] = ()) -> Story:
-        told.append(Story(body, *args, history=history))
-        return told[-1]
+    def make(body: Body, *args: Any, history: Iterable[Entry] = ()) -> InstanceDriver:
+        drivers.append(InstanceDriver(body, *args, history=history))
+        return drivers[-1]
 
     yield make
-    assert [complaint for story in told for complaint in story.run.evict()] == []
+    assert [complaint for driver in drivers for complaint in driver.run.evict()] == []

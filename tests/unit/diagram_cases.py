@@ -1,4 +1,4 @@
-"""Workflows to draw, one for each construct, and a way to run and draw them."""
+"""Workflows to draw, one for each construct, and functions that run and draw them."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def plain(fn: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutin
 )
 @plain
 async def decorated(ctx: WorkflowContext, yes: bool) -> None:
-    # Calls over several lines, by attribute and with options.
+    # calls over several lines, by attribute and with options
     if yes:
         await act(
             ctx,
@@ -293,8 +293,8 @@ async def unseen_task(start: Callable[[], Coroutine[Any, Any, Any]]) -> None:
 
 
 @dataclass
-class Told:
-    """What a run left behind."""
+class RunRecords:
+    """The records of a run."""
 
     source: str
     entries: list[HistoryEntry]
@@ -304,8 +304,8 @@ class Told:
         return draw(self.source, self.entries, open=self.instance.waiting_for, status=self.instance.status)
 
 
-async def run(made: Workflow[..., Any], *args: Any, seconds: float = 30, events: tuple[str, ...] = ()) -> Told:
-    """Run a workflow on virtual time, and say what is known about it then."""
+async def run(made: Workflow[..., Any], *args: Any, seconds: float = 30, events: tuple[str, ...] = ()) -> RunRecords:
+    """Run a workflow on virtual time, and return its records."""
     async with TestEnvironment(workflows=[made]) as env:
         handle = await env.app.start_workflow(made, *args)
         await env.settle()
@@ -318,20 +318,20 @@ async def run(made: Workflow[..., Any], *args: Any, seconds: float = 30, events:
         assert instance is not None
         assert loaded is not None
         source = await env.app._store.source(loaded.row.code)
-        return Told(source or "", [entry async for entry in handle.history()], instance)
+        return RunRecords(source or "", [entry async for entry in handle.history()], instance)
 
 
-def lit(drawing: Diagram) -> dict[str, str]:
-    """The operations that are not pale: what they are called in the code, and how they stand."""
+def highlighted(drawing: Diagram) -> dict[str, str]:
+    """The highlighted operations: their texts in the code, and their states."""
     return {node.text.partition(", line")[0]: node.state for node in drawing.nodes if node.state != "untaken"}
 
 
-def pale(drawing: Diagram) -> set[str]:
+def untaken(drawing: Diagram) -> set[str]:
     return {node.text.partition(", line")[0] for node in drawing.nodes if node.state == "untaken"}
 
 
-def ways(drawing: Diagram) -> dict[str, bool]:
-    """Lanes, frames and ends, and whether the path runs through them."""
+def paths(drawing: Diagram) -> dict[str, bool]:
+    """Branches, blocks and exits, and whether the path runs through them."""
     found: dict[str, bool] = {}
 
     def visit(lines: Any) -> None:

@@ -1,4 +1,4 @@
-"""Exceptions of all kinds: those that must come back, and those that something else must stand for."""
+"""Exceptions that are rebuilt as they were, and exceptions for which a stand-in is made."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Failed(Exception):
-    """Its __init__ takes something else than what it passes on: `cls(*args)` would repeat the sentence."""
+    """Its `__init__` takes other arguments than its `args`: `cls(*args)` would repeat the message."""
 
     calls = 0
 
@@ -125,14 +125,14 @@ class Batch(ExceptionGroup[Exception]):
 
 
 class Response:
-    """Not data: as the response that an HTTP client's errors carry."""
+    """An object that cannot be stored, like the response in the errors of an HTTP client."""
 
 
-class Spoken:
-    """Not data, and `str()` is not `repr()`."""
+class OtherText:
+    """An object that cannot be stored, whose `str()` differs from its `repr()`."""
 
     def __str__(self) -> str:
-        return "spoken"
+        return "text"
 
 
 class HttpError(Exception):
@@ -247,15 +247,15 @@ AS_TEXT: list[tuple[BaseException, str]] = [
     (ValueError([Response()]), "args[0]"),
     (ValueError("between", Response(), b"\xff", "and \ud800"), "args[1]"),
     (OSError(5, Response()), "args[1]"),
-    (ValueError(Spoken()), "args[0]"),
-    (ValueError(Spoken(), 1), "args[0]"),
+    (ValueError(OtherText()), "args[0]"),
+    (ValueError(OtherText(), 1), "args[0]"),
     (ValueError(Perm.R | Perm.W), "args[0]"),
     (Failed(Response()), "order_id"),  # type: ignore[arg-type]  # pyright: ignore
     (TerminalError(Response()), "args[0]"),
     (ExceptionGroup("several", [ValueError(Response())]), ""),
     (Batch("\ud800", [ValueError(Response())]), "args[0]"),
 ]
-"""Exceptions that hold what cannot be stored: the class and the words stay."""
+"""Exceptions with attributes that cannot be stored: their class and message are kept."""
 
 STAND_INS: list[tuple[BaseException, str, str]] = [
     (local_class(), "tests.unit.failure_cases.local_class.<locals>.LocalError", "local"),

@@ -1,4 +1,4 @@
-"""Instances in tests of what workflows say and ask: driven as a worker would, without one."""
+"""Drives the execution of an instance as a runner does, without a worker and a store."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SECOND = 1_000_000
 BEGIN = 1_700_000_000 * SECOND
 
 
-class Story:
-    """An instance in a test, and the history as a store would keep it."""
+class InstanceDriver:
+    """An instance without a worker, with the history that a store would have."""
 
     def __init__(self, body: Body, *args: Any, history: Iterable[Entry] = ()) -> None:
-        self.workflow: Workflow[..., Any] = Workflow(body, name="story")
+        self.workflow: Workflow[..., Any] = Workflow(body, name="driven")
         self.args = args
         self.history = list(history)
-        self.books: Execution = execution_of(
+        self.execution: Execution = execution_of(
             self.workflow,
             instance_id="order-1",
             generation=1,
@@ -43,41 +43,41 @@ class Story:
             history=self.history,
             length=max((entry.seq for entry in self.history), default=0),
         )
-        self.run = self.books.run
+        self.run = self.execution.run
         self.at = BEGIN
-        self.asks: list[Issue] = []
+        self.store_calls: list[Issue] = []
         self.effects: list[tuple[str, Effect]] = []
 
     def start(self) -> list[str]:
-        self.books.start(self.at)
+        self.execution.start(self.at)
         return self.commit()
 
     def replay(self) -> list[str]:
-        self.books.replay(BEGIN, self.history)
+        self.execution.replay(BEGIN, self.history)
         return self.commit()
 
     def commit(self) -> list[str]:
-        """Everything that a shell takes; says what is asked for, activities first."""
-        self.history += self.books.take_entries()
-        self.effects += self.books.take_effects()
-        starts = self.books.take_new_activities()
-        asks = self.books.take_store_calls()
-        self.asks += asks
-        return [issue.op for issue in (*starts, *asks)]
+        """Take what a runner takes for a commit; returns the issued operations, activities first."""
+        self.history += self.execution.take_entries()
+        self.effects += self.execution.take_effects()
+        starts = self.execution.take_new_activities()
+        store_calls = self.execution.take_store_calls()
+        self.store_calls += store_calls
+        return [issue.op for issue in (*starts, *store_calls)]
 
     def answer(self, *answers: tuple[str, bytes | BaseException | None]) -> list[str]:
-        """The store decides asks in one commit."""
+        """Feed replies to store calls, as of one commit."""
         self.at += SECOND
         replies: list[StoreReply] = []
         for op, value in answers:
-            issue = next(issue for issue in self.asks if issue.op == op)
+            issue = next(issue for issue in self.store_calls if issue.op == op)
             outcome = Outcome.ERROR if isinstance(value, BaseException) else Outcome.OK
             raw = encode_failure(value) if isinstance(value, BaseException) else value
-            seq = self.books.seq + 1 + len(replies)
+            seq = self.execution.seq + 1 + len(replies)
             entry = Entry(seq, issue.kind, op, outcome, self.at, issue.name, digest=issue.digest, value=raw)
             self.history.append(entry)
             replies.append(StoreReply(op, seq, self.at, outcome, raw))
-        self.books.feed_replies(*replies)
+        self.execution.feed_replies(*replies)
         return self.commit()
 
     def ok(self, op: str, value: bytes = b"1") -> list[str]:
@@ -88,30 +88,30 @@ class Story:
 
     def _end(self, op: str, outcome: Outcome, value: bytes) -> list[str]:
         self.at += SECOND
-        self.books.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, value), AttemptResult(outcome, value))
+        self.execution.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, value), AttemptResult(outcome, value))
         return self.commit()
 
     def cancel(self, kind: Kind = Kind.CANCEL) -> list[str]:
-        self.books.feed(Resolution(kind, kind.value, self.at), name=kind.value)
+        self.execution.feed(Resolution(kind, kind.value, self.at), name=kind.value)
         return self.commit()
 
     @property
     def result(self) -> Any:
-        assert isinstance(self.books.body_outcome, Finish), self.books.body_outcome
-        return self.books.body_outcome.value
+        assert isinstance(self.execution.body_outcome, Finish), self.execution.body_outcome
+        return self.execution.body_outcome.value
 
     @property
     def failure(self) -> BaseException:
-        assert isinstance(self.books.body_outcome, Fail), self.books.body_outcome
-        return self.books.body_outcome.error
+        assert isinstance(self.execution.body_outcome, Fail), self.execution.body_outcome
+        return self.execution.body_outcome.error
 
     @property
     def recurrence(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        assert isinstance(self.books.body_outcome, Recur), self.books.body_outcome
-        return self.workflow.codec.decode(self.books.body_outcome.input)
+        assert isinstance(self.execution.body_outcome, Recur), self.execution.body_outcome
+        return self.workflow.codec.decode(self.execution.body_outcome.input)
 
 
-Tell = Callable[..., Story]
+Drive = Callable[..., InstanceDriver]
 
 
 @activity
@@ -127,8 +127,8 @@ def message(data: bytes = b"3", *, binary: bool = False) -> bytes:
     return message_json(Message("m-1", "orders", data, binary, b'{"a":[1]}', "order-7"), BEGIN)
 
 
-def told_again(tell: Tell, story: Story) -> Story:
-    """The same code with the same history, in a new run."""
-    again = tell(story.workflow.fn, *story.args, history=story.history)
+def replay_anew(drive: Drive, driver: InstanceDriver) -> InstanceDriver:
+    """A new run of the same code with the same history."""
+    again = drive(driver.workflow.fn, *driver.args, history=driver.history)
     again.replay()
     return again

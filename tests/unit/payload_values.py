@@ -1,4 +1,4 @@
-"""Types of all kinds, and values that must survive being stored."""
+"""Types of all kinds, and values that must be equal after storing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Dog(BaseModel):
 
 
 class Reserved(BaseModel):
-    """Fields named like the keys of pydantic's schemas."""
+    """Fields with names that are keys of pydantic's schemas."""
 
     type: bytes = b"\xff"
     cls: bytes = b"\xff"
@@ -140,7 +140,7 @@ class Checked:
 
 @dataclass
 class Counted:
-    """One field is set outside `__init__`."""
+    """One field is set outside of `__init__`."""
 
     name: str
     seen: int = field(init=False, default=0)
@@ -148,7 +148,7 @@ class Counted:
 
 @dataclass(slots=True)
 class Watched:
-    """One field is made by the class itself."""
+    """One field is set by the class itself."""
 
     name: str
     label: str = field(init=False, default="")
@@ -364,7 +364,7 @@ ROUND_TRIPS: list[tuple[Any, Any]] = [
     (dict[str, Any] | bytes, {"$": "bytes", "v": "eA=="}),
     (Left | dict[str, Any] | bytes, {"$": "bytes", "v": "eA=="}),
     (Annotated[int | str, Field(union_mode="left_to_right")], "5"),
-    # what is set outside __init__
+    # fields that are set outside of `__init__`
     (Counted, counted(5)),
     (list[Counted], [counted(0), counted(2)]),
     (Watched, Watched("a")),
@@ -376,7 +376,7 @@ ROUND_TRIPS: list[tuple[Any, Any]] = [
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal and of one type all the way down, NaN being equal to NaN and zero different from minus zero."""
+    """Whether the values are equal and of equal types at every level; NaN equals NaN, and zero differs from minus zero."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -388,7 +388,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, BaseModel | Point | Pair | Counted | Watched):
         return all(same(getattr(a, name), getattr(b, name)) for name in type(a).__annotations__)
     if isinstance(a, Decimal):
-        return str(a) == str(b)  # 1.10 is not 1.1
+        return str(a) == str(b)  # 1.10 differs from 1.1
     if isinstance(a, datetime | time):
         return bool(a == b) and a.utcoffset() == b.utcoffset()
     return bool(a == b)

@@ -1,4 +1,4 @@
-"""What asyncio and anyio are told: the same in every replay, and on every version of Python; outside a run, nothing."""
+"""The patches of asyncio and anyio: one order in every replay and on every Python version; no effect outside of runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def act(run: Run, name: str) -> Any:
     return run.issue_operation(Kind.ACTIVITY, name, lambda resolution: name)
 
 
-def played(body: Body, *feeds: str) -> tuple[list[str], Any]:
-    """What a body asked for, while each of these ended, and its result."""
+def run_body(body: Body, *feeds: str) -> tuple[list[str], Any]:
+    """The operations that the body issued while these operations ended, and its result."""
     run = Run(lambda: body(run), "order-1 (checkout)")
     asked: list[str] = []
     for kind, op in [(Kind.START, ""), *((Kind.ACTIVITY, op) for op in feeds)]:
@@ -78,10 +78,10 @@ def test_anyio_cancels_siblings_in_the_order_they_were_started(through: str) -> 
     ended = [one for name in "abcdefgh" for one in (f"-{name}:1", f"undo-{name}:1")]
     moved: list[object] = []
     for _ in range(20):
-        asked, _result = played(body, "go:1")
+        asked, _result = run_body(body, "go:1")
         assert asked[: len(begun)] == begun
         assert [one for one in asked[len(begun) :] if one.startswith("undo")] == ended[1::2]
-        moved.append([bytearray(100 + len(moved)) for _ in range(50)])  # the next ones lie elsewhere
+        moved.append([bytearray(100 + len(moved)) for _ in range(50)])  # the next objects get other addresses
 
 
 def test_anyio_is_told_when_it_is_imported_in_a_run() -> None:
@@ -115,7 +115,7 @@ def test_anyio_threads_are_refused_by_name() -> None:
             await anyio.to_thread.run_sync(print)
         return str(caught.value)
 
-    _, message = played(body)
+    _, message = run_body(body)
     assert message.startswith("anyio.to_thread.run_sync() was called in order-1 (checkout).")
     assert asyncio.run(anyio.to_thread.run_sync(lambda: "outside")) == "outside"
 
@@ -123,14 +123,14 @@ def test_anyio_threads_are_refused_by_name() -> None:
 # --- asyncio
 
 
-def test_gathering_what_has_ended_takes_no_round() -> None:
-    """As from Python 3.12, also for those who had imported it before."""
+def test_gather_of_ended_futures_takes_no_iteration() -> None:
+    """As from Python 3.12 on, also with an earlier import of the function."""
 
     async def body(run: Run) -> list[str]:
         seen: list[str] = []
         done = run.create_future()
         done.set_result(1)
-        run.call_soon(seen.append, "a round")
+        run.call_soon(seen.append, "an iteration")
         assert [*await gather(done, return_exceptions=True)] == [1]
         seen.append("gathered")
         failed = run.create_future()
@@ -140,11 +140,11 @@ def test_gathering_what_has_ended_takes_no_round() -> None:
             await gather(done, failed, act(run, "never"))
         return seen
 
-    assert played(body) == (["never:1", "-never:1"], ["gathered", "a round", "another round"])
+    assert run_body(body) == (["never:1", "-never:1"], ["gathered", "an iteration", "another round"])
 
 
 def test_as_completed_begins_when_it_is_called() -> None:
-    """As from Python 3.13, and with `async for`, on every version."""
+    """As from Python 3.13 on, and with `async for`, on every version."""
 
     async def work(run: Run, name: str) -> str:
         return str(await act(run, name))
@@ -162,21 +162,21 @@ def test_as_completed_begins_when_it_is_called() -> None:
         assert list(late) == []
         return ended
 
-    asked, result = played(body, "b:1", "first:1", "c:1", "a:1")
+    asked, result = run_body(body, "b:1", "first:1", "c:1", "a:1")
     assert asked == ["c:1", "timer:1", "a:1", "b:1", "first:1", "-timer:1", "left:1", "-left:1"]
     assert result == ["b", "c", "a"]
 
 
 def test_what_has_ended_is_completed_in_the_order_of_the_caller() -> None:
     async def body(run: Run) -> list[int]:
-        for _ in range(27):  # the places of the next ones in a set: the last of eight, and then the first
+        for _ in range(27):  # puts the next futures into the last and the first slot of a set with eight slots
             run.next_seq()
         futures = [run.create_future() for _ in range(6)]
         for number, future in enumerate(futures):
             future.set_result(number)
         return [await one for one in as_completed(reversed(futures))]
 
-    assert played(body)[1] == [5, 4, 3, 2, 1, 0]
+    assert run_body(body)[1] == [5, 4, 3, 2, 1, 0]
 
 
 def test_outside_a_run_asyncio_is_as_it_was() -> None:

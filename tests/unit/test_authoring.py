@@ -1,4 +1,4 @@
-"""What decorators, contexts and the registry accept, and how they refuse the rest."""
+"""The arguments that decorators, contexts and the registry accept, and their errors for all others."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from romancy.registry.registry import Registry
 T = TypeVar("T")
 SECOND = 1_000_000
 
-# Most of what follows is wrong, and says so to a type checker: it is written without one.
+# Most of the following calls are wrong, and a type checker would reject them.
 activity: Any = romancy.activity
 workflow: Any = romancy.workflow
 
 
 @pytest.fixture(autouse=True)
 def imported(monkeypatch: pytest.MonkeyPatch) -> list[Workflow[..., Any]]:
-    """Workflows of one test are not found by the next."""
+    """An empty list of imported workflows, so that tests do not see each other's."""
     made: list[Workflow[..., Any]] = []
     for module in (workflow_module, registry_module):
         monkeypatch.setattr(module, "imported", made)
@@ -63,7 +63,7 @@ class Receipt:
 
 
 class Unstorable:
-    """Nothing that pydantic knows."""
+    """A type that pydantic does not know."""
 
 
 async def charge(ctx: ActivityContext, order: Order, *, tip: int = 0) -> Receipt:
@@ -75,13 +75,13 @@ async def greet(ctx: WorkflowContext, name: str) -> str:
 
 
 def refusal(act: Callable[[], object]) -> str:
-    """The words in which something is refused."""
+    """The message with which the call is refused."""
     with pytest.raises(ConfigurationError) as caught:
         act()
     return str(caught.value)
 
 
-# --- decorating
+# --- decorators
 
 
 def test_an_activity_keeps_the_function_and_its_name() -> None:
@@ -180,7 +180,10 @@ def test_what_is_no_function_is_refused(what: object) -> None:
     [
         (lambda: activity(retires=3), "activity() has no option 'retires'. Did you mean 'retry'?"),
         (lambda: workflow(nmae="x"), "workflow() has no option 'nmae'. Did you mean 'name'?"),
-        (lambda: workflow(colour="red"), "workflow() has no option 'colour'. There are: name, event_handler, timeout, "),
+        (
+            lambda: workflow(colour="red"),
+            "workflow() has no option 'colour'. The options are name, event_handler, timeout, ",
+        ),
         (lambda: activity(charge).with_options(activityid="x"), "charge.with_options() has no option 'activityid'. Did"),
         (lambda: workflow(greet).with_options(id="x"), "greet.with_options() has no option 'id'."),
         (lambda: App(workflow=[]), "App() has no option 'workflow'. Did you mean 'workflows'?"),  # type: ignore[arg-type]  # pyright: ignore
@@ -363,10 +366,10 @@ def test_a_compensation_needs_a_context() -> None:
 def test_a_compensation_may_be_annotated_wider_than_what_is_stored() -> None:
     async def undo(ctx: ActivityContext, order: Unstorable | Order, *, tip: int = 0) -> None: ...
 
-    assert activity(compensation=undo)(charge).compensation is undo  # the activity's own types read the arguments
+    assert activity(compensation=undo)(charge).compensation is undo  # the types of the activity apply
 
 
-# --- outside a workflow
+# --- outside of a workflow
 
 
 @pytest.mark.parametrize(
@@ -405,11 +408,11 @@ def test_a_context_made_by_hand_has_no_app(ctx: WorkflowContext | ActivityContex
         _ = ctx.app
 
 
-# --- inside
+# --- inside of a workflow
 
 
-def play(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]], *, at: int = 0, replaying: bool = False) -> Run:
-    """A run of a body up to its first wait."""
+def run_body(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]], *, at: int = 0, replaying: bool = False) -> Run:
+    """Run a body up to its first wait."""
     ctx = WorkflowContext(instance_id="order-1", workflow_name="checkout", run=None)
     run = new_run(lambda: body(ctx), "checkout (order-1)")
     ctx._run = run
@@ -422,13 +425,13 @@ def play(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]], *, at: int
 
 
 def result_of(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]], *, at: int = 0) -> Any:
-    verdict = play(body, at=at).body_outcome
+    verdict = run_body(body, at=at).body_outcome
     assert isinstance(verdict, Finish)
     return verdict.value
 
 
 def error_of(body: Callable[[WorkflowContext], Coroutine[Any, Any, Any]]) -> BaseException:
-    verdict = play(body).body_outcome
+    verdict = run_body(body).body_outcome
     assert isinstance(verdict, Fail)
     return verdict.error
 
@@ -496,9 +499,9 @@ def test_the_log_is_silent_while_replaying(caplog: pytest.LogCaptureFixture) -> 
         ctx.log.error("too late")
 
     caplog.set_level(logging.INFO, logger="romancy.workflow")
-    assert isinstance(play(body, replaying=True).body_outcome, Finish)
+    assert isinstance(run_body(body, replaying=True).body_outcome, Finish)
     assert caplog.messages == []
-    assert isinstance(play(body).body_outcome, Finish)
+    assert isinstance(run_body(body).body_outcome, Finish)
     assert caplog.messages == ["charging order", "too late"]
     record: Any = caplog.records[0]
     assert (record.instance_id, record.workflow_name, record.amount) == ("order-1", "checkout", 3)
@@ -515,7 +518,7 @@ def test_the_log_of_an_activity_names_the_attempt(caplog: pytest.LogCaptureFixtu
 
 
 def greeters() -> tuple[Workflow[..., Any], Workflow[..., Any]]:
-    """Two functions under one name."""
+    """Two functions with one name."""
 
     async def one(ctx: WorkflowContext) -> None: ...
     async def two(ctx: WorkflowContext) -> None: ...
@@ -550,7 +553,7 @@ def test_versions_stand_side_by_side() -> None:
     assert registry.find("greet", "2") is new
     assert registry.find("greet", "") is plain
     assert registry.find("greet", "3") is None
-    assert registry.resolve("greet") is plain  # the one registered last
+    assert registry.resolve("greet") is plain  # the one that was registered last
     assert sorted((one.workflow, one.version) for one in registry.runnable()) == [
         ("greet", ""),
         ("greet", "1"),

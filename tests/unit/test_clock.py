@@ -1,4 +1,4 @@
-"""The engine's time: a server's, or the machine's, and steady in between."""
+"""The engine's clock: it follows a server or the machine, and is steady in between."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ JUMPS = [HOUR, -HOUR, 8 * DAY, -8 * DAY, 3]
 
 @pytest.fixture
 def machine() -> Machine:
-    """A machine on which no time passes unless it is let."""
+    """A machine whose time passes only by `let_pass`."""
     return Machine(still=True)
 
 
@@ -39,7 +39,7 @@ def test_a_date_that_jumps_and_comes_back_changes_nothing(machine: Machine, jump
     machine.jump(-jump)
     machine.let_pass(1)
     assert clock.now() == before + 51 * MICROS
-    machine.jump(jump)  # the same again is another jump
+    machine.jump(jump)  # the same difference again is another jump
     for _ in range(50):
         machine.let_pass(1)
         clock.now()
@@ -94,7 +94,7 @@ def test_with_a_server_the_machines_date_does_not_matter_at_all(machine: Machine
     machine.let_pass(HOUR)
     assert clock.now() == theirs + 3600 * MICROS
     assert clock.is_certain
-    assert clock.has_jumped, "the machine may have stood still: the server is to be asked"
+    assert clock.has_jumped, "the machine may have slept, so the server must be asked"
     clock.follow_server(theirs + 3600 * MICROS, clock.elapsed(), clock.elapsed())
     machine.let_pass(1)
     assert clock.now() == theirs + 3601 * MICROS
@@ -106,10 +106,10 @@ def test_a_server_moves_the_clock_no_further_than_its_answer_demands(machine: Ma
     clock = machine.clock()
     begun = clock.now()
     began = clock.elapsed()
-    machine.let_pass(4)  # the way there and back
+    machine.let_pass(4)  # the round trip
     for theirs in (begun, begun + 4 * MICROS, begun + 1):
         clock.follow_server(theirs, began, clock.elapsed())
-        assert clock.now() == begun + 4 * MICROS, "it may be so"
+        assert clock.now() == begun + 4 * MICROS, "the answer is consistent with the round trip"
     clock.follow_server(begun + 10 * MICROS, began, clock.elapsed())
     assert clock.now() == begun + 10 * MICROS
     clock.follow_server(begun - 10 * MICROS, began, clock.elapsed())
@@ -126,7 +126,7 @@ def test_a_machines_own_clock_is_steady_and_right() -> None:
 
 
 def test_where_no_clock_counts_sleep_there_is_one_all_the_same() -> None:
-    # Not in place of the module itself: apps of other tests that run in this process read it in their threads.
+    # Not by patching the module: apps of other tests read it in their threads.
     steady = clocks._find_steady_clock(SimpleNamespace(monotonic_ns=time.monotonic_ns))
     assert steady is time.monotonic_ns
     assert abs(SystemClock(steady=steady).now() - time.time_ns() // 1000) < 60 * MICROS

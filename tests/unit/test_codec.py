@@ -20,11 +20,11 @@ PLACE = ("value", "order-1", "1", "charge:1")
 SECRET = b'{"card": "4711"}'
 
 CODEC = [Compress(), Encrypt({"k": OLD})]
-"""Named by a test as `tests.unit.test_codec:CODEC`."""
+"""A codec that a test names as `tests.unit.test_codec:CODEC`."""
 
 
-class Backwards(Layer):
-    """A layer of a user's own."""
+class ReversingLayer(Layer):
+    """A layer of the user's."""
 
     name: ClassVar[str] = "backwards"
 
@@ -39,34 +39,34 @@ class Backwards(Layer):
 
 
 def test_what_is_encrypted_does_not_show_and_comes_back() -> None:
-    coder = Codec([Encrypt({"k": OLD})])
-    stored = coder.encode(SECRET, PLACE)
+    codec = Codec([Encrypt({"k": OLD})])
+    stored = codec.encode(SECRET, PLACE)
     assert is_encoded(stored)
     assert b"4711" not in stored
-    assert stored != coder.encode(SECRET, PLACE)  # nobody sees that two payloads are the same
-    assert coder.decode(stored, PLACE, "it") == SECRET
+    assert stored != codec.encode(SECRET, PLACE)  # two equal payloads cannot be recognised
+    assert codec.decode(stored, PLACE, "it") == SECRET
 
 
 def test_what_is_moved_to_another_place_is_not_decoded() -> None:
-    coder = Codec([Encrypt({"k": OLD})])
-    stored = coder.encode(SECRET, PLACE)
+    codec = Codec([Encrypt({"k": OLD})])
+    stored = codec.encode(SECRET, PLACE)
     for other in (("value", "order-2", "1", "charge:1"), ("asked", *PLACE[1:]), PLACE[:3], (*PLACE, "")):
         with pytest.raises(CodecError, match="copied from another row"):
-            coder.decode(stored, other, "the result of charge:1")
+            codec.decode(stored, other, "the result of charge:1")
 
 
 def test_places_that_read_alike_are_not_the_same() -> None:
-    coder = Codec([Encrypt({"k": OLD})])
+    codec = Codec([Encrypt({"k": OLD})])
     with pytest.raises(CodecError):
-        coder.decode(coder.encode(SECRET, ("a", "b:c")), ("a:b", "c"), "it")
+        codec.decode(codec.encode(SECRET, ("a", "b:c")), ("a:b", "c"), "it")
 
 
 def test_a_changed_byte_is_noticed_wherever_it_is() -> None:
-    coder = Codec([Encrypt({"k": OLD})])
-    stored = coder.encode(SECRET, PLACE)
+    codec = Codec([Encrypt({"k": OLD})])
+    stored = codec.encode(SECRET, PLACE)
     for index in range(1, len(stored)):
         changed = stored[:index] + bytes((stored[index] ^ 1,)) + stored[index + 1 :]
-        assert is_encoded(coder.try_decode(changed, PLACE)), index
+        assert is_encoded(codec.try_decode(changed, PLACE)), index
 
 
 def test_keys_are_rotated_the_last_one_writes_and_all_read() -> None:
@@ -125,7 +125,7 @@ def test_without_cryptography_the_error_says_what_to_install(monkeypatch: pytest
         Encrypt({"k": OLD})
 
 
-def test_a_wish_is_blinded_by_the_key_that_writes() -> None:
+def test_a_selector_is_hashed_with_the_key_that_writes() -> None:
     one, other = Codec([Compress(), Encrypt({"a": OLD})]), Codec([Encrypt({"a": NEW})])
     assert one.blind("42") == one.blind("42") != other.blind("42")
     assert "42" != one.blind("42") != one.blind("43")
@@ -133,7 +133,14 @@ def test_a_wish_is_blinded_by_the_key_that_writes() -> None:
 
 
 def test_the_fingerprint_follows_what_can_be_decoded() -> None:
-    codecs = [[], [Compress()], [Encrypt({"k": OLD})], [Encrypt({"k": NEW})], [Encrypt({"k": OLD, "l": NEW})], [Backwards()]]
+    codecs = [
+        [],
+        [Compress()],
+        [Encrypt({"k": OLD})],
+        [Encrypt({"k": NEW})],
+        [Encrypt({"k": OLD, "l": NEW})],
+        [ReversingLayer()],
+    ]
     prints = [read_codec(layers).fingerprint() for layers in codecs]
     assert prints[0] == ""
     assert len(set(prints)) == len(prints)
@@ -144,11 +151,11 @@ def test_the_fingerprint_follows_what_can_be_decoded() -> None:
 
 
 def test_what_is_large_gets_smaller_and_what_does_not_is_left() -> None:
-    coder = Codec([Compress(over=100)])
+    codec = Codec([Compress(over=100)])
     large, noise = b'"' + b"a" * 10_000 + b'"', b'"' + os.urandom(200).hex().encode()[:90] + b'"'
-    assert len(coder.encode(large, PLACE)) < 100
-    assert coder.decode(coder.encode(large, PLACE), PLACE, "it") == large
-    assert coder.encode(noise, PLACE) == noise
+    assert len(codec.encode(large, PLACE)) < 100
+    assert codec.decode(codec.encode(large, PLACE), PLACE, "it") == large
+    assert codec.encode(noise, PLACE) == noise
     assert Codec([Compress(over=1)]).encode(b"{}", PLACE) == b"{}"
 
 
@@ -160,11 +167,11 @@ def test_compressed_data_cannot_swell_without_end(more: int) -> None:
 
 
 def test_what_is_written_compressed_can_be_read() -> None:
-    coder = Codec([Compress(largest=1000)])
+    codec = Codec([Compress(largest=1000)])
     for size in (1000, 1001):
-        stored = coder.encode(b"a" * size, PLACE)
+        stored = codec.encode(b"a" * size, PLACE)
         assert is_encoded(stored) == (size == 1000)
-        assert coder.decode(stored, PLACE, "it") == b"a" * size
+        assert codec.decode(stored, PLACE, "it") == b"a" * size
 
 
 @pytest.mark.parametrize("wrong", [{"level": 11}, {"largest": 0}])
@@ -177,7 +184,7 @@ def test_a_compression_that_is_none(wrong: dict[str, int]) -> None:
 
 
 def test_what_is_not_encrypted_is_refused_where_that_is_required() -> None:
-    """A row of a stranger's own: plain, or in frames that need no key."""
+    """A forged row: plain, or in frames that need no key."""
     layers = [Compress(over=1), Encrypt({"k": OLD}, required=True)]
     strict, lax = Codec(layers), Codec([Compress(over=1), Encrypt({"k": OLD})])
     text = b"forged" * 100
@@ -190,37 +197,37 @@ def test_what_is_not_encrypted_is_refused_where_that_is_required() -> None:
     with pytest.raises(CodecError, match=r"required=True\) demands"):
         strict.decode(b"{}", PLACE, "it")
     assert "required=True" in repr(layers[1])
-    assert strict.fingerprint() != lax.fingerprint(), "what was blocked is tried again without"
+    assert strict.fingerprint() != lax.fingerprint(), "blocked instances are tried again without `required`"
 
 
 # --- layers upon layers
 
 
 def test_layers_are_undone_in_turn_whatever_the_codec_is_now() -> None:
-    then = read_codec([Compress(over=1), Backwards(), Encrypt({"k": OLD})])
-    now = read_codec([Backwards(), Encrypt({"k": OLD, "l": NEW})])
+    then = read_codec([Compress(over=1), ReversingLayer(), Encrypt({"k": OLD})])
+    now = read_codec([ReversingLayer(), Encrypt({"k": OLD, "l": NEW})])
     data = b"a" * 1000
     stored = then.encode(data, PLACE)
-    assert encoding_of(now.try_decode(stored, PLACE)) == "compressed"  # so far, and no further
+    assert encoding_of(now.try_decode(stored, PLACE)) == "compressed"  # the outer layer only
     assert then.decode(stored, PLACE, "it") == data
-    assert encoding_of(Codec([Backwards()]).encode(b"x", PLACE)) == "encoded by 'backwards'"
+    assert encoding_of(Codec([ReversingLayer()]).encode(b"x", PLACE)) == "encoded by 'backwards'"
 
 
 def test_plain_payloads_are_left_alone() -> None:
-    coder = Codec([Encrypt({"k": OLD})])
+    codec = Codec([Encrypt({"k": OLD})])
     for plain in (b"", b"null", b'"\xc2\x9e"', SECRET):
         assert not is_encoded(plain)
-        assert coder.decode(plain, PLACE, "it") == plain
+        assert codec.decode(plain, PLACE, "it") == plain
     assert not is_encoded(None)
 
 
 def test_what_is_cut_off_is_damaged_and_not_more() -> None:
-    coder = Codec([Encrypt({"k": OLD})])
-    stored = coder.encode(SECRET, PLACE)
+    codec = Codec([Encrypt({"k": OLD})])
+    stored = codec.encode(SECRET, PLACE)
     for length in range(1, len(stored)):
-        assert is_encoded(coder.try_decode(stored[:length], PLACE))
+        assert is_encoded(codec.try_decode(stored[:length], PLACE))
         assert encoding_of(stored[:length])
-        assert coder.blob_of(stored[:length]) is None
+        assert codec.blob_of(stored[:length]) is None
     assert encoding_of(b"\x9e") == "damaged"
 
 
@@ -230,11 +237,11 @@ def test_what_is_cut_off_is_damaged_and_not_more() -> None:
         (5, "give layers"),
         ([Compress(), "zlib"], "give layers"),
         ([Encrypt({"k": OLD}), Compress()], "before Encrypt"),
-        ([Backwards(), Backwards()], "two layers have the same name"),
+        ([ReversingLayer(), ReversingLayer()], "two layers have the same name"),
         ([Offload(FileBlobs("blobs")), Compress()], "must be the last"),
         ("nowhere", "module:name"),
         ("romancy:__version__", "module:name"),
-        ("nobody.has.this:codec", "cannot be imported"),
+        ("no.such.module:codec", "cannot be imported"),
         ("romancy:NOTHING", "cannot be imported"),
         ([type("Nameless", (Layer,), {})()], "needs its own name"),
         ([type("Blob", (Layer,), {"name": "blob"})()], "needs its own name"),
@@ -247,7 +254,7 @@ def test_what_is_no_codec(given: Any, sentence: str) -> None:
 
 def test_a_codec_is_found_by_its_name() -> None:
     assert read_codec("tests.unit.test_codec:CODEC").fingerprint() == read_codec(CODEC).fingerprint()
-    assert read_codec(read_codec(Backwards())).encode(b"ab", PLACE).endswith(b"ba")
+    assert read_codec(read_codec(ReversingLayer())).encode(b"ab", PLACE).endswith(b"ba")
 
 
 def test_a_layer_says_what_it_must_have() -> None:
@@ -274,7 +281,7 @@ def test_files_come_and_go_with_their_folders(tmp_path: Path) -> None:
     assert list((tmp_path / "blobs").iterdir()) == []
 
 
-def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
     FileBlobs(tmp_path / "blobs").put("a/1/b", b"data")
     assert (tmp_path / "blobs/a/1/b").stat().st_mode & 0o077 == 0
 
@@ -307,8 +314,8 @@ def test_a_blob_says_whose_it_is(instance_id: str, tmp_path: Path) -> None:
 
 
 def test_what_is_too_long_for_a_file_stays_in_the_database(tmp_path: Path) -> None:
-    coder, puts = Codec([], Offload(FileBlobs(tmp_path), over=1)), PendingBlobs()
-    assert coder.encode_or_offload(b"data", PLACE, BlobOwner("ä" * 100, 1), puts) == b"data"
+    codec, puts = Codec([], Offload(FileBlobs(tmp_path), over=1)), PendingBlobs()
+    assert codec.encode_or_offload(b"data", PLACE, BlobOwner("ä" * 100, 1), puts) == b"data"
     assert puts == []
 
 
@@ -318,14 +325,14 @@ def test_what_others_put_there_is_nobodys(key: str) -> None:
 
 
 def test_a_blob_that_was_exchanged_is_not_taken(tmp_path: Path) -> None:
-    coder, puts = Codec([], Offload(FileBlobs(tmp_path), over=3)), PendingBlobs()
-    assert coder.encode_or_offload(b"{}", PLACE, BlobOwner("a", 1), puts) == b"{}"
-    stored = coder.encode_or_offload(SECRET, PLACE, BlobOwner("a", 1), puts)
+    codec, puts = Codec([], Offload(FileBlobs(tmp_path), over=3)), PendingBlobs()
+    assert codec.encode_or_offload(b"{}", PLACE, BlobOwner("a", 1), puts) == b"{}"
+    stored = codec.encode_or_offload(SECRET, PLACE, BlobOwner("a", 1), puts)
     ((key, data),) = puts
-    assert coder.blob_of(stored) == key
-    assert coder.try_decode(stored, PLACE, {key: data}) == SECRET
-    assert encoding_of(coder.try_decode(stored, PLACE, {key: b"other"})) == f"kept outside the database as {key!r}"
-    assert is_encoded(coder.try_decode(stored, PLACE))
+    assert codec.blob_of(stored) == key
+    assert codec.try_decode(stored, PLACE, {key: data}) == SECRET
+    assert encoding_of(codec.try_decode(stored, PLACE, {key: b"other"})) == f"kept outside the database as {key!r}"
+    assert is_encoded(codec.try_decode(stored, PLACE))
     assert Codec().blob_of(stored) is None
 
 

@@ -1,4 +1,4 @@
-"""Group commit: who is told what, and when."""
+"""Group commit: the answers to writes, and their order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from romancy.store.port import NotWrittenError, Store
 
 
 class SlowStore:
-    """Writes a batch when it is told to."""
+    """Writes a batch when the test releases the gate."""
 
     def __init__(self, concurrent_batches: int = 1) -> None:
         self.concurrent_batches = concurrent_batches
@@ -63,7 +63,7 @@ class Source:
         self.answered_once.set()
 
 
-def away(why: str) -> StoreError:
+def unavailable(why: str) -> StoreError:
     error = StoreError(why)
     error.retryable = True
     return error
@@ -86,7 +86,7 @@ async def committer(store: SlowStore) -> AsyncIterator[Committer]:
     await committer.abandon()
 
 
-async def rounds(number: int = 5) -> None:
+async def run_event_loop(number: int = 5) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
 
@@ -95,11 +95,11 @@ async def test_what_becomes_ready_while_a_batch_is_written_goes_into_the_next(
     store: SlowStore, committer: Committer
 ) -> None:
     first = committer.submit(create("a"))
-    await rounds()
+    await run_event_loop()
     others = [committer.submit(create(name)) for name in "bcd"]
     source = Source("run")
     committer.enqueue(source)
-    await rounds()
+    await run_event_loop()
     assert not first.done()
 
     store.gate.release()
@@ -113,7 +113,7 @@ async def test_what_becomes_ready_while_a_batch_is_written_goes_into_the_next(
 
 async def test_nothing_is_acknowledged_before_the_commit(store: SlowStore, committer: Committer) -> None:
     future = committer.submit(create("a"))
-    await rounds(20)
+    await run_event_loop(20)
     assert store.batches
     assert not future.done()
     store.gate.release()
@@ -134,7 +134,7 @@ async def test_one_bad_write_is_told_alone(store: SlowStore, committer: Committe
 async def test_when_the_database_fails_callers_are_told_and_transitions_are_written_again(
     store: SlowStore, committer: Committer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.failures = [away("the disk is full"), away("the disk is full")]
+    store.failures = [unavailable("the disk is full"), unavailable("the disk is full")]
     source = Source("run")
     committer.enqueue(source)
     future = committer.submit(create("a"))
@@ -152,7 +152,7 @@ async def test_when_the_database_fails_callers_are_told_and_transitions_are_writ
 
 async def test_a_committer_that_is_abandoned_tells_who_waits(store: SlowStore, committer: Committer) -> None:
     written = committer.submit(create("a"))
-    await rounds()
+    await run_event_loop()
     queued = committer.submit(create("b"))
 
     await committer.abandon()
@@ -165,7 +165,7 @@ async def test_a_committer_that_is_abandoned_tells_who_waits(store: SlowStore, c
 
 
 async def test_who_comes_while_a_committer_is_abandoned_is_left_unwritten(store: SlowStore, committer: Committer) -> None:
-    await rounds()
+    await run_event_loop()
     ending = asyncio.create_task(committer.abandon())
     await asyncio.sleep(0)
 
@@ -176,7 +176,7 @@ async def test_who_comes_while_a_committer_is_abandoned_is_left_unwritten(store:
     assert not store.batches
 
 
-# --- two batches under way
+# --- two batches at the same time
 
 
 @pytest.fixture
@@ -200,8 +200,8 @@ async def test_many_are_written_in_two_halves(server: SlowStore, on_server: Comm
     sources = [Source(f"run-{number}") for number in range(10)]
     for source in sources:
         on_server.enqueue(source)
-    await rounds()
-    assert [len(batch) for batch in server.batches] == [5, 5], "both are under way"
+    await run_event_loop()
+    assert [len(batch) for batch in server.batches] == [5, 5], "both are being written"
 
     server.gate.release()
     await sources[0].answered_once.wait()
@@ -218,9 +218,11 @@ async def test_of_many_calls_and_runs_the_calls_are_one_half(server: SlowStore, 
     sources = [Source(f"run-{number}") for number in range(8)]
     for source in sources:
         on_server.enqueue(source)
-    await rounds()
+    await run_event_loop()
     first, second = ids(server)
-    assert first == [*(f"call-{number}" for number in range(5)), "run-0", "run-0"], "an attempt is shown, then ended"
+    assert first == [*(f"call-{number}" for number in range(5)), "run-0", "run-0"], (
+        "the start of an attempt comes before its end"
+    )
     assert second == [f"run-{number}" for number in range(1, 8)]
 
     server.gate.release()
@@ -237,13 +239,13 @@ async def test_runs_leave_a_batch_to_many_calls_but_not_before_their_attempts_ar
     sources = [Source("run-0"), Source("run-1")]
     for source in sources:
         on_server.enqueue(source)
-    await rounds()
-    assert [len(batch) for batch in server.batches] == [9, 1], "both are under way"
+    await run_event_loop()
+    assert [len(batch) for batch in server.batches] == [9, 1], "both are being written"
     assert ids(server)[1] == ["run-1"]
 
     server.gate.release()
     await asyncio.gather(*calls)
-    await rounds()
+    await run_event_loop()
     assert ids(server)[2:] == [["run-0"]]
     server.gate.release()
     server.gate.release()
@@ -253,16 +255,16 @@ async def test_runs_leave_a_batch_to_many_calls_but_not_before_their_attempts_ar
 
 async def test_calls_wait_for_calls_and_runs_do_not(server: SlowStore, on_server: Committer) -> None:
     first = on_server.submit(create("a"))
-    await rounds()
+    await run_event_loop()
     second = on_server.submit(create("b"))
     source = Source("run")
     on_server.enqueue(source)
-    await rounds()
+    await run_event_loop()
     assert ids(server) == [["a"], ["run"]]
 
     server.gate.release()
     await first
-    await rounds()
+    await run_event_loop()
     assert ids(server) == [["a"], ["run"], ["b"]]
     server.gate.release()
     server.gate.release()
@@ -279,18 +281,18 @@ def beat(name: str) -> AttemptUpdate:
 
 async def test_a_run_waits_until_its_open_attempt_is_shown(server: SlowStore, on_server: Committer) -> None:
     first = on_server.submit(create("a"))
-    await rounds()
+    await run_event_loop()
     shown = on_server.submit(beat("run"))
     source, other = Source("run"), Source("other")
     on_server.enqueue(source)
     on_server.enqueue(other)
-    await rounds()
+    await run_event_loop()
     assert ids(server) == [["a"], ["other"]]
 
     server.gate.release()
     await first
-    await rounds()
-    assert ids(server)[2:] == [["run", "run"]], "what shows it, then what it did"
+    await run_event_loop()
+    assert ids(server)[2:] == [["run", "run"]], "its start comes before its end"
     server.gate.release()
     server.gate.release()
     await shown
@@ -300,14 +302,14 @@ async def test_a_run_waits_until_its_open_attempt_is_shown(server: SlowStore, on
 
 async def test_a_run_waits_for_its_open_attempt_in_the_other_batch(server: SlowStore, on_server: Committer) -> None:
     shown = on_server.submit(beat("run"))
-    await rounds()
+    await run_event_loop()
     source = Source("run")
     on_server.enqueue(source)
-    await rounds()
+    await run_event_loop()
     assert ids(server) == [["run"]]
     server.gate.release()
     await shown
-    await rounds()
+    await run_event_loop()
     assert ids(server) == [["run"], ["run"]]
     server.gate.release()
     await source.answered_once.wait()
@@ -316,9 +318,9 @@ async def test_a_run_waits_for_its_open_attempt_in_the_other_batch(server: SlowS
 
 async def test_a_call_that_waits_for_calls_lets_others_work(server: SlowStore, on_server: Committer) -> None:
     first = on_server.submit(create("a"))
-    await rounds()
+    await run_event_loop()
     second = on_server.submit(create("b"))
-    await rounds()
+    await run_event_loop()
     assert ids(server) == [["a"]]
     server.gate.release()
     server.gate.release()
@@ -330,7 +332,7 @@ async def test_a_third_batch_waits(server: SlowStore, on_server: Committer) -> N
     sources = [Source(name) for name in "abc"]
     for source in sources:
         on_server.enqueue(source)
-        await rounds()
+        await run_event_loop()
     assert ids(server) == [["a"], ["b"]]
     assert not on_server.is_idle
     for _ in range(3):
@@ -341,11 +343,11 @@ async def test_a_third_batch_waits(server: SlowStore, on_server: Committer) -> N
 
 
 async def test_of_two_batches_one_fails(server: SlowStore, on_server: Committer) -> None:
-    server.failures = [away("away")]
+    server.failures = [unavailable("away")]
     sources = [Source(name) for name in "ab"]
     for source in sources:
         on_server.enqueue(source)
-        await rounds()
+        await run_event_loop()
     for _ in range(3):
         server.gate.release()
     for source in sources:
@@ -357,9 +359,9 @@ async def test_of_two_batches_one_fails(server: SlowStore, on_server: Committer)
 async def test_both_are_told_when_it_is_abandoned(server: SlowStore, on_server: Committer) -> None:
     source = Source("run")
     on_server.enqueue(source)
-    await rounds()
+    await run_event_loop()
     written, queued = on_server.submit(create("a")), on_server.submit(create("b"))
-    await rounds()
+    await run_event_loop()
     await on_server.abandon()
     for future in (written, queued):
         with pytest.raises(StoreError):
@@ -367,7 +369,7 @@ async def test_both_are_told_when_it_is_abandoned(server: SlowStore, on_server: 
     assert source.answers == []
 
 
-UNFORESEEN = [
+UNEXPECTED = [
     KeyError("row"),
     IndexError(),
     RuntimeError("bug"),
@@ -375,18 +377,18 @@ UNFORESEEN = [
     AssertionError(),
     ExceptionGroup("", [OSError()]),
 ]
-"""What a store should not raise."""
+"""Errors that a store should not raise."""
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("error", UNFORESEEN, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
 async def test_the_committer_goes_on_whatever_the_store_raises(
     server: SlowStore, on_server: Committer, caplog: pytest.LogCaptureFixture, error: Exception, times: int
 ) -> None:
     server.failures = [error] * times
     source = Source("run")
     on_server.enqueue(source)
-    await rounds()
+    await run_event_loop()
     for _ in range(times + 2):
         server.gate.release()
     await source.answered_once.wait()
@@ -405,7 +407,7 @@ async def test_who_waits_for_what_failed_alone_is_told(store: SlowStore, committ
 
 
 class PoisonedStore(SlowStore):
-    """Fails whenever one of them is in the batch."""
+    """Fails for every batch with a poisoned write."""
 
     def __init__(self, *poisoned: str) -> None:
         super().__init__()
@@ -436,10 +438,10 @@ async def test_what_is_poisoned_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(StoreError, match="not known"):
             await said
         assert not any(isinstance(write, PostMessage) for batch in store.batches[1:] for write in batch), (
-            "it might come twice"
+            "it might be committed twice"
         )
-        assert not sources[1].answers, "it is tried again"
-        assert committer.problem is None, "others are written"
+        assert not sources[1].answers, "it is repeated"
+        assert committer.problem is None, "other writes are committed"
         assert not committer.is_idle
         store.poisoned.clear()
         await sources[1].answered_once.wait()
@@ -466,7 +468,7 @@ async def test_what_can_never_be_written_is_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_database_that_goes_away_while_each_is_written_by_itself(store: SlowStore, committer: Committer) -> None:
-    store.failures = [KeyError("row"), away("gone")]
+    store.failures = [KeyError("row"), unavailable("gone")]
     waiting = [committer.submit(create(name)) for name in "abc"]
     source = Source("run")
     committer.enqueue(source)
@@ -480,7 +482,7 @@ async def test_a_database_that_goes_away_while_each_is_written_by_itself(store: 
 
 
 async def test_what_is_not_written_of_a_batch_is_written_again(store: SlowStore, committer: Committer) -> None:
-    store.answers = {"call": NotWrittenError(away("gone")), "second": NotWrittenError(away("gone"))}
+    store.answers = {"call": NotWrittenError(unavailable("gone")), "second": NotWrittenError(unavailable("gone"))}
     first, second = Source("first"), Source("second")
     for source in (first, second):
         committer.enqueue(source)
@@ -512,10 +514,10 @@ async def test_a_committer_says_that_nothing_can_be_written(store: SlowStore, co
     assert not committer.is_stuck(0)
 
 
-async def test_a_committer_that_has_died_says_so_and_leaves_nobody_waiting(server: SlowStore, on_server: Committer) -> None:
+async def test_a_committer_that_has_died_says_so_and_answers_all_callers(server: SlowStore, on_server: Committer) -> None:
     server.failures = [asyncio.CancelledError()]
     written = on_server.submit(create("a"))
-    await rounds()
+    await run_event_loop()
     queued = on_server.submit(create("b"))
     server.gate.release()
     for future in (written, queued):
@@ -528,17 +530,17 @@ async def test_a_committer_that_has_died_says_so_and_leaves_nobody_waiting(serve
         _ = on_server.submit(create("c"))
 
 
-async def test_nobody_waits_for_longer_than_a_call_may_take(store: SlowStore, committer: Committer) -> None:
+async def test_no_caller_waits_longer_than_a_call_may_take(store: SlowStore, committer: Committer) -> None:
     store.call_timeout = 0.05
     followed: list[WriteResult | StoreError] = []
     first = committer.submit(create("a"), followed.append)
-    await rounds()
+    await run_event_loop()
     second = committer.submit(create("b"))
     with pytest.raises(StoreError, match="not known whether this was written"):
         await first
     with pytest.raises(StoreError, match="was not written"):
         await second
-    assert not followed, "the batch is still under way"
+    assert not followed, "the batch is still being written"
     store.gate.release()
     await committer.wait_until_idle()
     assert followed == [Applied()]

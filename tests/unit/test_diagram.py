@@ -1,4 +1,4 @@
-"""The diagram: each construct of Python run by a real app, drawn, and looked at."""
+"""The diagram of each construct of Python, run by an app."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.unit import diagram_cases as cases
-from tests.unit.diagram_cases import lit, pale, run, ways
+from tests.unit.diagram_cases import highlighted, paths, run, untaken
 
 from romancy import AttemptEntry, HistoryEntry, WaitingFor, Workflow, WorkflowContext, workflow
 from romancy.model.source import Section, join_sections, split_sections
@@ -34,10 +34,10 @@ def entry(site: str, name: str = "act", *, seq: int = 1, outcome: str = "ok", ki
 @pytest.mark.parametrize(("amount", "taken"), [(500, "much"), (50, "some"), (5, "little")])
 async def test_only_the_branch_taken_is_lit_though_all_call_the_same_activity(amount: int, taken: str) -> None:
     drawing = (await run(cases.same_in_both_branches, amount)).draw()
-    assert lit(drawing) == {f"act('{taken}')": "taken", "act('after')": "taken"}
-    assert pale(drawing) == {f"act('{other}')" for other in ("much", "some", "little") if other != taken}
+    assert highlighted(drawing) == {f"act('{taken}')": "taken", "act('after')": "taken"}
+    assert untaken(drawing) == {f"act('{other}')" for other in ("much", "some", "little") if other != taken}
     lanes = {"if amount > 100": "much", "elif amount > 10": "some", "else": "little"}
-    assert {way: on for way, on in ways(drawing).items() if way in lanes} == {way: lanes[way] == taken for way in lanes}
+    assert {way: on for way, on in paths(drawing).items() if way in lanes} == {way: lanes[way] == taken for way in lanes}
 
 
 async def test_loops_tell_how_often_they_went_round() -> None:
@@ -47,7 +47,7 @@ async def test_loops_tell_how_often_they_went_round() -> None:
         ("act(rounds)", 2),
         ("act('never')", 0),
     ]
-    assert ways(drawing) == {"for item in items": True, "while rounds < 2": True, "for _ in []": False}
+    assert paths(drawing) == {"for item in items": True, "while rounds < 2": True, "for _ in []": False}
     assert "×3" in drawing.svg
 
 
@@ -55,15 +55,15 @@ async def test_loops_tell_how_often_they_went_round() -> None:
 async def test_a_loop_left_by_break(stop: int, again: bool) -> None:
     drawing = (await run(cases.left_by_break, stop)).draw()
     assert count(drawing, "act(1)") == stop
-    assert ("act('again')" in lit(drawing)) is again
-    assert ways(drawing)["break"], "only its break leads out of `while True`"
-    assert ways(drawing)["else"] is again
+    assert ("act('again')" in highlighted(drawing)) is again
+    assert paths(drawing)["break"], "only a break ends `while True`"
+    assert paths(drawing)["else"] is again
 
 
 async def test_try_without_an_error() -> None:
     drawing = (await run(cases.tries, "good")).draw()
-    assert set(lit(drawing)) == {"act(what)", "act('second')", "act('fine')", "act('finally')"}
-    assert ways(drawing) == {
+    assert set(highlighted(drawing)) == {"act(what)", "act('second')", "act('fine')", "act('finally')"}
+    assert paths(drawing) == {
         "try": True,
         "no error": True,
         "except TerminalError": False,
@@ -75,23 +75,23 @@ async def test_try_without_an_error() -> None:
 
 async def test_try_with_a_failing_activity() -> None:
     drawing = (await run(cases.tries, "bad")).draw()
-    assert lit(drawing) == {"act(what)": "failed", "act('mended')": "taken", "act('finally')": "taken"}
-    assert ways(drawing)["except TerminalError"]
-    assert not ways(drawing)["no error"]
+    assert highlighted(drawing) == {"act(what)": "failed", "act('mended')": "taken", "act('finally')": "taken"}
+    assert paths(drawing)["except TerminalError"]
+    assert not paths(drawing)["no error"]
     assert "bad went wrong" in next(node.text for node in drawing.nodes if node.state == "failed")
 
 
 async def test_a_return_in_a_handler_before_finally() -> None:
     drawing = (await run(cases.returns_in_a_handler, "bad")).draw()
-    assert lit(drawing) == {"act(what)": "failed", "act('mended')": "taken", "act('finally')": "taken"}
-    assert ways(drawing)["return 'mended'"]
-    assert not ways(drawing)["return 'ended'"]
+    assert highlighted(drawing) == {"act(what)": "failed", "act('mended')": "taken", "act('finally')": "taken"}
+    assert paths(drawing)["return 'mended'"]
+    assert not paths(drawing)["return 'ended'"]
 
 
 async def test_gather_forks() -> None:
     drawing = (await run(cases.gathers)).draw()
-    assert pale(drawing) == set()
-    assert set(lit(drawing).values()) == {"taken"}, "two calls of one helper as tasks are told apart by their order"
+    assert untaken(drawing) == set()
+    assert set(highlighted(drawing).values()) == {"taken"}, "two calls of one helper as tasks differ by their order"
     assert count(drawing, "act(number)") == 3
     assert [node.count for node in drawing.nodes if "in helper" in node.text] == [1, 1]
     assert not any(node.runtime for node in drawing.nodes)
@@ -99,16 +99,16 @@ async def test_gather_forks() -> None:
 
 
 async def test_a_helper_that_is_awaited_here_and_a_task_there() -> None:
-    """The history of the task does not name its caller: so it is not the call that was awaited."""
+    """The history of the task does not name its caller, so it is not matched with the awaited call."""
     drawing = (await run(cases.both_ways)).draw()
     assert [(node.label, node.state, node.count) for node in drawing.nodes] == [("act", "taken", 1)] * 3
 
 
 async def test_a_task_group_forks() -> None:
     drawing = (await run(cases.task_group)).draw()
-    assert set(lit(drawing)) == {"act('left')", "act('in helper')", "act('after')"}
-    assert ways(drawing)["TaskGroup"]
-    assert ways(drawing)["helper(ctx, 'right')"]
+    assert set(highlighted(drawing)) == {"act('left')", "act('in helper')", "act('after')"}
+    assert paths(drawing)["TaskGroup"]
+    assert paths(drawing)["helper(ctx, 'right')"]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -118,15 +118,15 @@ async def test_a_helper_called_from_two_branches_is_lit_where_it_was_called(firs
     branch = [("act('in inner')", "taken"), ("act('in helper')", "taken")]
     other = [(text, "untaken") for text, _ in branch]
     assert states == (branch + other if first else other + branch)
-    assert ways(drawing)["inner('a')"] is first
-    assert ways(drawing)["helper(ctx, what)"] is not first or first
+    assert paths(drawing)["inner('a')"] is first
+    assert paths(drawing)["helper(ctx, what)"] is not first or first
 
 
 @pytest.mark.parametrize("pay", [True, False])
 async def test_a_helper_whose_source_is_not_known_is_lit_where_it_was_called(pay: bool) -> None:
-    told = await run(cases.by_way_of_an_object, pay)
-    assert len(split_sections(told.source)) == 1, "nobody can say what `till` will be"
-    drawing = told.draw()
+    records = await run(cases.by_way_of_an_object, pay)
+    assert len(split_sections(records.source)) == 1, "the class of `till` is not known statically"
+    drawing = records.draw()
     assert [node.state for node in drawing.nodes] == (["taken", "untaken"] if pay else ["untaken", "taken"])
 
 
@@ -140,33 +140,33 @@ async def test_a_helper_whose_source_is_not_known_is_lit_where_it_was_called(pay
 )
 async def test_match(how: Any, taken: str, way: str) -> None:
     drawing = (await run(cases.matches, how)).draw()
-    assert lit(drawing) == {f"act('{taken}')": "taken"}
-    assert [lane for lane, on in ways(drawing).items() if on] == [way]
+    assert highlighted(drawing) == {f"act('{taken}')": "taken"}
+    assert [lane for lane, on in paths(drawing).items() if on] == [way]
 
 
 async def test_no_case_fits() -> None:
     drawing = (await run(cases.matches, "none")).draw()
-    assert lit(drawing) == {}
-    assert [lane for lane, on in ways(drawing).items() if on] == ["no match"]
+    assert highlighted(drawing) == {}
+    assert [lane for lane, on in paths(drawing).items() if on] == ["no match"]
 
 
 async def test_an_early_return_is_concluded_from_what_was_not_done() -> None:
     early = (await run(cases.returns_early, True)).draw()
-    assert ways(early) == {"if empty": True, "return 'nothing to do'": True, "else": False, "return 'done'": False}
+    assert paths(early) == {"if empty": True, "return 'nothing to do'": True, "else": False, "return 'done'": False}
     late = (await run(cases.returns_early, False)).draw()
-    assert ways(late) == {"if empty": False, "return 'nothing to do'": False, "else": True, "return 'done'": True}
+    assert paths(late) == {"if empty": False, "return 'nothing to do'": False, "else": True, "return 'done'": True}
 
 
 async def test_a_raise_is_concluded_too() -> None:
     drawing = (await run(cases.raises, True)).draw()
-    assert ways(drawing) == {"if wrong": True, "raise TerminalError('wrong')": True, "else": False}
+    assert paths(drawing) == {"if wrong": True, "raise TerminalError('wrong')": True, "else": False}
     assert 'class="finish failed' in drawing.svg
 
 
 @pytest.mark.parametrize("yes", [True, False])
 async def test_decorators_calls_over_several_lines_attributes_and_options(yes: bool) -> None:
-    told = await run(cases.decorated, yes)
-    drawing = told.draw()
+    records = await run(cases.decorated, yes)
+    drawing = records.draw()
     assert not any(node.runtime for node in drawing.nodes)
     reached = [node.text.partition(", ")[0] for node in drawing.nodes if node.state == "taken"]
     rest = ["act('with options')", "act('by attribute')", *(["act('a')", "act('b')"] if yes else ["act('c')"])]
@@ -194,29 +194,29 @@ async def test_what_it_says_and_where_it_waits() -> None:
 
 async def test_what_was_undone_says_by_what() -> None:
     drawing = (await run(cases.undone)).draw()
-    assert lit(drawing) == {"book('room')": "taken", "act('bad')": "failed"}
+    assert highlighted(drawing) == {"book('room')": "taken", "act('bad')": "failed"}
     assert drawing.nodes[0].text.endswith("compensated by undo")
-    assert drawing.nodes[0].count == 1, "its compensation is not another booking"
+    assert drawing.nodes[0].count == 1, "the compensation does not count as another booking"
 
 
 async def test_an_activity_that_backs_off() -> None:
     drawing = (await run(cases.patient, seconds=70)).draw()
-    assert lit(drawing) == {"stubborn()": "waiting"}
+    assert highlighted(drawing) == {"stubborn()": "waiting"}
     assert "next attempt" in drawing.nodes[0].text
 
 
 async def test_recur_is_a_node() -> None:
     drawing = (await run(cases.again, 2)).draw()
     assert [(node.label, node.state) for node in drawing.nodes] == [("act", "taken"), ("recur", "untaken")]
-    told = await run(cases.again, 2)
-    earlier = draw(told.source, told.entries, status="recurred")
-    assert lit(earlier) == {"act(rounds)": "taken", "recur(rounds - 1)": "taken"}
-    assert ways(earlier)["if rounds > 1"]
+    records = await run(cases.again, 2)
+    earlier = draw(records.source, records.entries, status="recurred")
+    assert highlighted(earlier) == {"act(rounds)": "taken", "recur(rounds - 1)": "taken"}
+    assert paths(earlier)["if rounds > 1"]
 
 
 async def test_a_timeout_that_rang() -> None:
     drawing = (await run(cases.timed_out)).draw()
-    assert lit(drawing) == {"timed out()": "taken", "act('late')": "taken"}
+    assert highlighted(drawing) == {"timed out()": "taken", "act('late')": "taken"}
 
 
 async def test_calls_that_do_not_look_like_operations_are_noticed_by_their_place() -> None:
@@ -234,7 +234,7 @@ def test_an_attempt_that_runs_now_and_one_that_failed() -> None:
     source = join_sections([Section("async def w(ctx):\n    await a(ctx)\n    await b(ctx)\n", "m", 10)])
     running = AttemptEntry("b:1", "b", 3, True, None, "w", 1, NOW, NOW, None, None, None, "m:w:12:11")
     drawing = draw(source, [entry("m:w:11:11", "a")], open=[running])
-    assert lit(drawing) == {"a()": "taken", "b()": "running"}
+    assert highlighted(drawing) == {"a()": "taken", "b()": "running"}
     assert "3 attempts" in drawing.nodes[1].text
 
 
@@ -242,11 +242,11 @@ def test_an_attempt_that_runs_now_and_one_that_failed() -> None:
 
 
 async def test_an_edited_source_does_not_change_what_old_runs_show(tmp_path: Any) -> None:
-    """The old code's fingerprint keeps the old code's text."""
+    """The source is stored under the fingerprint of the code."""
     old = await run(_loaded(tmp_path, "one", "    await act(ctx, 'old')\n"))
     new = await run(_loaded(tmp_path, "two", "    await act(ctx, 'new')\n    await act(ctx, 'more')\n"))
-    assert lit(old.draw()) == {"act('old')": "taken"}
-    assert lit(new.draw()) == {"act('new')": "taken", "act('more')": "taken"}
+    assert highlighted(old.draw()) == {"act('old')": "taken"}
+    assert highlighted(new.draw()) == {"act('new')": "taken", "act('more')": "taken"}
 
 
 def _loaded(place: Any, module: str, body: str) -> Workflow[..., Any]:
@@ -259,30 +259,30 @@ def _loaded(place: Any, module: str, body: str) -> Workflow[..., Any]:
 
 
 async def test_without_source_history_alone_is_drawn() -> None:
-    told = await run(cases.loops, ["a", "b"])
+    records = await run(cases.loops, ["a", "b"])
     for source in ("", None, "not python at all (", "x = 1\n"):
-        drawing = draw(source, told.entries, status="completed")
+        drawing = draw(source, records.entries, status="completed")
         assert not drawing.from_source
         assert [(node.label, node.count) for node in drawing.nodes] == [("act", 2), ("act", 2)]
         assert all(node.runtime for node in drawing.nodes)
 
 
 async def test_what_the_source_does_not_show_is_seen_at_run_time() -> None:
-    told = await run(cases.nested_helpers, True)
-    alone = join_sections(split_sections(told.source)[:1])
-    foreign = [*told.entries, entry("elsewhere:strange:3:9", "strange", seq=99)]
+    records = await run(cases.nested_helpers, True)
+    alone = join_sections(split_sections(records.source)[:1])
+    foreign = [*records.entries, entry("elsewhere:strange:3:9", "strange", seq=99)]
     drawing = draw(alone, foreign, status="completed")
     assert [node.label for node in drawing.nodes if node.runtime] == ["strange"]
     assert "only in the history" in drawing.text
-    assert count(drawing, "helper(what)") == 1, "a helper without source stands for what it did"
+    assert count(drawing, "helper(what)") == 1, "a helper without source stands for its operations"
 
 
 async def test_a_source_stored_without_its_place_is_laid_over_the_history() -> None:
-    told = await run(cases.same_in_both_branches, 50)
-    bare = split_sections(told.source)[0].text
-    drawing = draw(bare, told.entries, status="completed")
+    records = await run(cases.same_in_both_branches, 50)
+    bare = split_sections(records.source)[0].text
+    drawing = draw(bare, records.entries, status="completed")
     assert not drawing.exact
-    assert lit(drawing) == {"act('some')": "taken", "act('after')": "taken"}
+    assert highlighted(drawing) == {"act('some')": "taken", "act('after')": "taken"}
 
 
 def test_python_that_loses_count_while_another_thread_parses_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +356,7 @@ def test_hostile_text_is_text() -> None:
         drawing.text.encode()
         assert "<script" not in drawing.svg
         assert "\u202e" not in drawing.svg + drawing.text
-        assert len(drawing.svg) < 100_000, "long texts are cut"
+        assert len(drawing.svg) < 100_000, "long texts are shortened"
 
 
 def test_everything_stays_inside_the_picture() -> None:
@@ -414,9 +414,9 @@ def test_a_helper_that_calls_itself_is_drawn_once() -> None:
 
 
 async def test_the_words_follow_the_code() -> None:
-    told = await run(cases.returns_early, False)
-    first = split_sections(told.source)[0].line
-    assert replace_lines(told.draw().text, first) == (
+    records = await run(cases.returns_early, False)
+    first = split_sections(records.source)[0].line
+    assert replace_lines(records.draw().text, first) == (
         "act('look'), line 2, completed\n"
         "if empty, not taken\n"
         "  return 'nothing to do', not taken\n"
@@ -433,7 +433,7 @@ def replace_lines(text: str, first: int) -> str:
 
 
 def test_a_run_without_columns_is_matched_by_line() -> None:
-    """Python can be told to keep no columns: sites end in `:1` then."""
+    """Python can run without column numbers; call sites end in `:1` then."""
     source = join_sections([Section("async def w(ctx):\n    await a(ctx)\n    await b(ctx)\n", "m", 10)])
     drawing = draw(source, [entry("m:w:12:1", "b")])
-    assert lit(drawing) == {"b()": "taken"}
+    assert highlighted(drawing) == {"b()": "taken"}

@@ -1,4 +1,4 @@
-"""The source line by line, with what is known about each line."""
+"""The source line by line, with the state of each line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def entry(site: str, seq: int = 1, outcome: str = "ok") -> HistoryEntry:
 
 
 async def test_lines_say_what_was_done_where() -> None:
-    told = await run(cases.nested_helpers, True)
-    workflow, helper = list_source(told.source, told.entries, open=told.instance.waiting_for)
+    records = await run(cases.nested_helpers, True)
+    workflow, helper = list_source(records.source, records.entries, open=records.instance.waiting_for)
     marked = {line.text.strip(): line.state for line in [*workflow.lines, *helper.lines] if line.state}
     assert marked == {
         'await act(ctx, "in inner")': "taken",

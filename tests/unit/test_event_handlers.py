@@ -1,4 +1,4 @@
-"""What an event means as a call of the workflow it starts."""
+"""Events as the arguments of the workflows that they start."""
 
 from __future__ import annotations
 

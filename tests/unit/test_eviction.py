@@ -1,4 +1,4 @@
-"""Eviction ends every coroutine of a run: nothing durable happens, nothing is printed, no other run notices."""
+"""Eviction ends every coroutine of a run: without effects, without warnings, and without a trace in other runs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ token_variable: contextvars.ContextVar[int] = contextvars.ContextVar("token_vari
 
 
 @pytest.fixture
-def noise() -> Iterator[list[str]]:
-    """What is warned of, or raised where nobody can catch it."""
-    heard: list[str] = []
+def warnings_and_errors() -> Iterator[list[str]]:
+    """The warnings, and the errors that no code can catch."""
+    errors: list[str] = []
     hook = sys.unraisablehook
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        sys.unraisablehook = lambda unraisable: heard.append(repr(unraisable.exc_value))
-        yield heard
+        sys.unraisablehook = lambda unraisable: errors.append(repr(unraisable.exc_value))
+        yield errors
         gc.collect()
         sys.unraisablehook = hook
-    assert heard == []
+    assert errors == []
     assert [str(warning.message) for warning in warned] == []
 
 
@@ -47,14 +47,14 @@ async def call(run: Run, name: str = "a") -> Any:
     return await op(run, name)
 
 
-def started(shape: Shape, log: Log) -> Run:
-    run: Run = Run(lambda: shape(run, log), "evicted")
+def started(evicted: Shape, log: Log) -> Run:
+    run: Run = Run(lambda: evicted(run, log), "evicted")
     run.advance(Resolution(Kind.START, "", 1))
     return run
 
 
-def shape(*expected: str) -> Callable[[Shape], Shape]:
-    """A body that is evicted where it waits first, and what its log holds afterwards."""
+def evicted(*expected: str) -> Callable[[Shape], Shape]:
+    """A body that is evicted at its first wait, and the log that it must leave."""
 
     def register(fn: Shape) -> Shape:
         SHAPES[fn.__name__] = (fn, list(expected))
@@ -63,7 +63,7 @@ def shape(*expected: str) -> Callable[[Shape], Shape]:
     return register
 
 
-@shape("finally")
+@evicted("finally")
 async def finally_with_an_operation(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -73,7 +73,7 @@ async def finally_with_an_operation(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape()
+@evicted()
 async def finally_with_a_turn_of_the_loop(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -82,7 +82,7 @@ async def finally_with_a_turn_of_the_loop(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape()
+@evicted()
 async def finally_with_a_timer(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -91,7 +91,7 @@ async def finally_with_a_timer(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape()
+@evicted()
 async def except_exception(run: Run, log: Log) -> None:
     while True:
         try:
@@ -100,7 +100,7 @@ async def except_exception(run: Run, log: Log) -> None:
             log.append("not reached")
 
 
-@shape()
+@evicted()
 async def except_cancelled(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -109,7 +109,7 @@ async def except_cancelled(run: Run, log: Log) -> None:
         raise
 
 
-@shape("x", "y")
+@evicted("x", "y")
 async def task_group_in_a_timeout(run: Run, log: Log) -> None:
     async def child(name: str) -> None:
         try:
@@ -122,19 +122,19 @@ async def task_group_in_a_timeout(run: Run, log: Log) -> None:
         group.create_task(child("x"))
 
 
-@shape()
+@evicted()
 async def gather_shield_and_wait_for(run: Run, log: Log) -> None:
     await asyncio.gather(asyncio.shield(call(run)), asyncio.wait_for(call(run), 5))
 
 
-@shape()
+@evicted()
 async def a_condition_that_takes_its_lock_again(run: Run, log: Log) -> None:
     condition = asyncio.Condition()
     async with asyncio.timeout(5), condition:
         await condition.wait()
 
 
-@shape()
+@evicted()
 async def two_waiters_of_a_condition(run: Run, log: Log) -> None:
     condition = asyncio.Condition()
 
@@ -149,7 +149,7 @@ async def two_waiters_of_a_condition(run: Run, log: Log) -> None:
     await task
 
 
-@shape("reset")
+@evicted("reset")
 async def token_of_a_context_variable(run: Run, log: Log) -> None:
     token = token_variable.set(1)
     try:
@@ -159,12 +159,12 @@ async def token_of_a_context_variable(run: Run, log: Log) -> None:
         log.append("reset")
 
 
-@shape("reset")
+@evicted("reset")
 async def token_in_a_child(run: Run, log: Log) -> None:
     await asyncio.create_task(token_of_a_context_variable(run, log))
 
 
-@shape("generator")
+@evicted("generator")
 async def generator_that_waits(run: Run, log: Log) -> None:
     async def generate() -> AsyncIterator[int]:
         try:
@@ -180,7 +180,7 @@ async def generator_that_waits(run: Run, log: Log) -> None:
         pass
 
 
-@shape("generator")
+@evicted("generator")
 async def generator_left_half_way(run: Run, log: Log) -> None:
     async def generate() -> AsyncIterator[int]:
         try:
@@ -196,7 +196,7 @@ async def generator_left_half_way(run: Run, log: Log) -> None:
     await op(run)
 
 
-@shape("generator", "generator")
+@evicted("generator", "generator")
 async def generator_that_takes_a_turn_of_the_loop(run: Run, log: Log) -> None:
     async def generate() -> AsyncIterator[int]:
         try:
@@ -213,7 +213,7 @@ async def generator_that_takes_a_turn_of_the_loop(run: Run, log: Log) -> None:
     await op(run)
 
 
-@shape()
+@evicted()
 async def generator_that_will_not_end(run: Run, log: Log) -> None:
     async def generate() -> AsyncIterator[int]:
         while True:
@@ -224,7 +224,7 @@ async def generator_that_will_not_end(run: Run, log: Log) -> None:
         await op(run)
 
 
-@shape("finally")
+@evicted("finally")
 async def new_task_in_finally(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -234,7 +234,7 @@ async def new_task_in_finally(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape("finally")
+@evicted("finally")
 async def gather_in_finally(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -244,7 +244,7 @@ async def gather_in_finally(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape("finally")
+@evicted("finally")
 async def task_group_in_finally(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -256,7 +256,7 @@ async def task_group_in_finally(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape("finally")
+@evicted("finally")
 async def timeout_and_wait_in_finally(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -267,7 +267,7 @@ async def timeout_and_wait_in_finally(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape("exit")
+@evicted("exit")
 async def context_manager(run: Run, log: Log) -> None:
     @contextlib.asynccontextmanager
     async def hold() -> AsyncGenerator[None]:
@@ -282,7 +282,7 @@ async def context_manager(run: Run, log: Log) -> None:
         await op(run)
 
 
-@shape()
+@evicted()
 async def anyio_scope(run: Run, log: Log) -> None:
     with anyio.move_on_after(5):
         async with anyio.create_task_group() as group:
@@ -290,7 +290,7 @@ async def anyio_scope(run: Run, log: Log) -> None:
             await op(run)
 
 
-@shape()
+@evicted()
 async def raises_in_finally(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -298,7 +298,7 @@ async def raises_in_finally(run: Run, log: Log) -> None:
         raise ValueError("its own")
 
 
-@shape("finally")
+@evicted("finally")
 async def effect_in_finally(run: Run, log: Log) -> None:
     try:
         await op(run)
@@ -308,7 +308,7 @@ async def effect_in_finally(run: Run, log: Log) -> None:
         log.append("not reached")
 
 
-@shape("child", "parent")
+@evicted("child", "parent")
 async def parent_and_child(run: Run, log: Log) -> None:
     async def child() -> None:
         try:
@@ -323,7 +323,7 @@ async def parent_and_child(run: Run, log: Log) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_nothing_is_issued_and_nothing_is_said(name: str, noise: list[str]) -> None:
+def test_nothing_is_issued_and_nothing_is_said(name: str, warnings_and_errors: list[str]) -> None:
     body, expected = SHAPES[name]
     log: Log = []
     run = started(body, log)
@@ -340,7 +340,7 @@ def test_nothing_is_issued_and_nothing_is_said(name: str, noise: list[str]) -> N
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_another_run_that_is_advancing_is_not_disturbed(name: str, noise: list[str]) -> None:
+def test_another_run_that_is_advancing_is_not_disturbed(name: str, warnings_and_errors: list[str]) -> None:
     async def other(run: Run, log: Log) -> None:
         started(SHAPES[name][0], []).evict()
         gc.collect()
@@ -359,7 +359,7 @@ def test_another_run_that_is_advancing_is_not_disturbed(name: str, noise: list[s
 
 
 @pytest.mark.parametrize("waits", ["operation", "timer", "task", "future"])
-def test_code_that_swallows_everything_for_ever_is_given_up_and_told(waits: str, noise: list[str]) -> None:
+def test_code_that_swallows_everything_for_ever_is_given_up_and_told(waits: str, warnings_and_errors: list[str]) -> None:
     forever = [True]
 
     async def stubborn(run: Run, log: Log) -> None:
@@ -383,10 +383,10 @@ def test_code_that_swallows_everything_for_ever_is_given_up_and_told(waits: str,
     assert run.evict() == ["stubborn of evicted cannot be ended: it swallows BaseException"]
     del run
     gc.collect()
-    forever.clear()  # it is kept until the interpreter ends: then it may
+    forever.clear()  # it is kept until the interpreter ends, so release it here
 
 
-def test_a_finished_run_with_tasks_left_over_is_evicted_too(noise: list[str]) -> None:
+def test_a_finished_run_with_tasks_left_over_is_evicted_too(warnings_and_errors: list[str]) -> None:
     async def body(run: Run, log: Log) -> None:
         async def background() -> None:
             try:
@@ -411,19 +411,19 @@ def test_a_finished_run_with_tasks_left_over_is_evicted_too(noise: list[str]) ->
     assert log == ["cancelled", "evicted"]
 
 
-def test_evicting_twice_does_nothing_more(noise: list[str]) -> None:
+def test_evicting_twice_does_nothing_more(warnings_and_errors: list[str]) -> None:
     log: Log = []
     run = started(finally_with_an_operation, log)
     assert run.evict() == run.evict() == []
     assert log == ["finally"]
 
 
-def test_a_run_that_never_started_can_be_evicted(noise: list[str]) -> None:
+def test_a_run_that_never_started_can_be_evicted(warnings_and_errors: list[str]) -> None:
     run: Run = Run(lambda: call(run), "new")
     assert run.evict() == []
 
 
-async def test_the_host_keeps_its_task_and_its_loop(noise: list[str]) -> None:
+async def test_the_host_keeps_its_task_and_its_loop(warnings_and_errors: list[str]) -> None:
     host, current = asyncio.get_running_loop(), asyncio.current_task()
     for body, _ in SHAPES.values():
         started(body, []).evict()

@@ -1,4 +1,4 @@
-"""The books of an instance: what is started, what answers from before a retry, what is undone and in which order."""
+"""The execution of an instance: what is started, what is answered from before a retry, and the order of compensations."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Body = Callable[[Run], Coroutine[Any, Any, Any]]
 SECOND = 1_000_000
 
 
-class Story:
-    """An instance in a test: its execution, and the history as a store would keep it."""
+class ExecutionDriver:
+    """An execution without a worker, with the history that a store would have."""
 
     def __init__(self, body: Body, history: Iterable[Entry] = ()) -> None:
         self.history = list(history)
         known = {entry.op: entry.digest for entry in self.history if entry.kind is Kind.REGISTRATION}
-        self.run = Run(lambda: body(self.run), "story", known)
-        self.books = Execution(self.run, self.history, length=len(self.history))
+        self.run = Run(lambda: body(self.run), "driven", known)
+        self.execution = Execution(self.run, self.history, length=len(self.history))
         self.at = 0
 
     def start(self) -> list[str]:
-        self.books.start(self.at)
-        return self.started()
+        self.execution.start(self.at)
+        return self.take_started()
 
     def replay(self) -> list[str]:
-        self.books.replay(0, self.history)
-        return [issue.op for issue in self.books.new_activities]
+        self.execution.replay(0, self.history)
+        return [issue.op for issue in self.execution.new_activities]
 
-    def started(self) -> list[str]:
-        self.history += self.books.take_entries()
-        return [issue.op for issue in self.books.take_new_activities()]
+    def take_started(self) -> list[str]:
+        self.history += self.execution.take_entries()
+        return [issue.op for issue in self.execution.take_new_activities()]
 
     def ok(self, op: str, value: str = "") -> list[str]:
         return self._end(op, Outcome.OK, value)
@@ -50,15 +50,15 @@ class Story:
     def _end(self, op: str, outcome: Outcome, value: str) -> list[str]:
         self.at += SECOND
         ended = AttemptResult(outcome, value.encode())
-        self.books.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, ended.value), ended)
-        return self.started()
+        self.execution.feed(Resolution(Kind.ACTIVITY, op, self.at, outcome, ended.value), ended)
+        return self.take_started()
 
-    def undo_all(self) -> list[str]:
+    def compensate_all(self) -> list[str]:
         undone: list[str] = []
-        while (undo := self.books.next_compensation()) is not None:
+        while (undo := self.execution.next_compensation()) is not None:
             undone.append(undo.op)
-            self.books.record_compensation(undo, AttemptResult(Outcome.OK, None), self.at)
-        self.history += self.books.take_entries()
+            self.execution.record_compensation(undo, AttemptResult(Outcome.OK, None), self.at)
+        self.history += self.execution.take_entries()
         return undone
 
 
@@ -87,98 +87,98 @@ async def trip(run: Run) -> None:
     await act(run, "pay")
 
 
-def failed_trip() -> Story:
-    story = Story(trip)
-    assert story.start() == ["flight:1", "hotel:1", "car:1"]
-    story.ok("hotel:1")
-    story.ok("car:1")
-    assert story.ok("flight:1") == ["pay:1"]
-    story.error("pay:1", "declined")
-    assert isinstance(story.books.body_outcome, Fail)
-    return story
+def failed_trip() -> ExecutionDriver:
+    driver = ExecutionDriver(trip)
+    assert driver.start() == ["flight:1", "hotel:1", "car:1"]
+    driver.ok("hotel:1")
+    driver.ok("car:1")
+    assert driver.ok("flight:1") == ["pay:1"]
+    driver.error("pay:1", "declined")
+    assert isinstance(driver.execution.body_outcome, Fail)
+    return driver
 
 
 ORDER = ["compensate:guide:1", "compensate:flight:1", "compensate:car:1", "compensate:hotel:1"]
 
 
 def test_the_last_completed_is_undone_first() -> None:
-    story = failed_trip()
-    assert story.books.phase is Phase.COMPENSATING
-    assert story.undo_all() == ORDER
-    assert story.books.next_compensation() is None
+    driver = failed_trip()
+    assert driver.execution.phase is Phase.COMPENSATING
+    assert driver.compensate_all() == ORDER
+    assert driver.execution.next_compensation() is None
 
 
 @pytest.mark.parametrize("taken", range(5))
 def test_the_way_back_goes_on_after_a_replay(taken: int) -> None:
-    story = failed_trip()
+    driver = failed_trip()
     for _ in range(taken):
-        undo = story.books.next_compensation()
+        undo = driver.execution.next_compensation()
         assert undo is not None
-        story.books.record_compensation(undo, AttemptResult(Outcome.OK, None), story.at)
-    again = Story(trip, [*story.history, *story.books.take_entries()])
+        driver.execution.record_compensation(undo, AttemptResult(Outcome.OK, None), driver.at)
+    again = ExecutionDriver(trip, [*driver.history, *driver.execution.take_entries()])
     assert again.replay() == []
-    assert again.undo_all() == ORDER[taken:]
+    assert again.compensate_all() == ORDER[taken:]
 
 
 def test_what_failed_is_not_undone() -> None:
-    story = Story(trip)
-    story.start()
-    story.ok("hotel:1")
-    story.error("flight:1", "full")
-    assert story.undo_all() == ["compensate:hotel:1"]
+    driver = ExecutionDriver(trip)
+    driver.start()
+    driver.ok("hotel:1")
+    driver.error("flight:1", "full")
+    assert driver.compensate_all() == ["compensate:hotel:1"]
 
 
 def test_a_finished_instance_undoes_nothing() -> None:
-    story = Story(trip)
-    story.start()
+    driver = ExecutionDriver(trip)
+    driver.start()
     for op in ("flight:1", "hotel:1", "car:1", "pay:1"):
-        story.ok(op)
-    assert isinstance(story.books.body_outcome, Finish)
-    assert story.books.phase is Phase.ENDED
+        driver.ok(op)
+    assert isinstance(driver.execution.body_outcome, Finish)
+    assert driver.execution.phase is Phase.ENDED
 
 
 def test_the_result_is_given_to_what_undoes_it() -> None:
-    story = Story(trip)
-    story.start()
-    story.ok("hotel:1", "room 7")
-    undo = story.books.next_compensation()
+    driver = ExecutionDriver(trip)
+    driver.start()
+    driver.ok("hotel:1", "room 7")
+    undo = driver.execution.next_compensation()
     assert undo is not None
     assert (undo.op, undo.result, undo.issue.compensation) == ("compensate:hotel:1", b"room 7", "cancel hotel")
 
 
-def late_hotel() -> Story:
-    """The hotel's attempt could not be stopped, and succeeded after the body had failed."""
-    story = Story(trip)
-    story.books.start(0)
-    issues = {issue.op: issue for issue in story.books.take_new_activities()}
-    story.ok("car:1")
-    story.error("flight:1", "full")
-    assert set(story.books.take_withdrawn()) == {"hotel:1"}
-    story.books.finishing.add("hotel:1")
-    assert story.books.phase is Phase.FINISHING
-    story.books.record_late_result(issues["hotel:1"], AttemptResult(Outcome.OK, b"room 7"), story.at)
-    story.history += story.books.take_entries()
-    return story
+def late_hotel() -> ExecutionDriver:
+    """The attempt of the hotel could not be stopped, and succeeded after the body had failed."""
+    driver = ExecutionDriver(trip)
+    driver.execution.start(0)
+    issues = {issue.op: issue for issue in driver.execution.take_new_activities()}
+    driver.ok("car:1")
+    driver.error("flight:1", "full")
+    assert set(driver.execution.take_withdrawn()) == {"hotel:1"}
+    driver.execution.finishing.add("hotel:1")
+    assert driver.execution.phase is Phase.FINISHING
+    driver.execution.record_late_result(issues["hotel:1"], AttemptResult(Outcome.OK, b"room 7"), driver.at)
+    driver.history += driver.execution.take_entries()
+    return driver
 
 
 def test_a_late_success_is_recorded_beside_the_run_and_undone_first() -> None:
-    story = late_hotel()
-    assert (story.history[-1].op, story.history[-1].role) == ("hotel:1", Role.OUT_OF_BAND)
-    again = Story(trip, story.history)
+    driver = late_hotel()
+    assert (driver.history[-1].op, driver.history[-1].role) == ("hotel:1", Role.OUT_OF_BAND)
+    again = ExecutionDriver(trip, driver.history)
     again.replay()
-    assert again.undo_all() == story.undo_all() == ["compensate:hotel:1", "compensate:car:1"]
+    assert again.compensate_all() == driver.compensate_all() == ["compensate:hotel:1", "compensate:car:1"]
 
 
 def test_a_registration_is_recorded_once() -> None:
-    story = failed_trip()
-    registrations = [entry for entry in story.history if entry.kind is Kind.REGISTRATION]
+    driver = failed_trip()
+    registrations = [entry for entry in driver.history if entry.kind is Kind.REGISTRATION]
     assert [(entry.op, entry.role) for entry in registrations] == [("guide:1", Role.OUT_OF_BAND)]
-    again = Story(trip, story.history)
+    again = ExecutionDriver(trip, driver.history)
     again.replay()
-    assert again.books.take_entries() == ()
+    assert again.execution.take_entries() == ()
 
 
-# --- what is started
+# --- new activities
 
 
 def test_asked_for_and_withdrawn_in_one_breath_is_never_started() -> None:
@@ -186,19 +186,19 @@ def test_asked_for_and_withdrawn_in_one_breath_is_never_started() -> None:
         act(run, "a").cancel()
         await act(run, "b")
 
-    story = Story(body)
-    assert story.start() == ["b:1"]
-    assert story.books.take_withdrawn() == []
+    driver = ExecutionDriver(body)
+    assert driver.start() == ["b:1"]
+    assert driver.execution.take_withdrawn() == []
 
 
 def test_withdrawn_later_is_told() -> None:
     async def body(run: Run) -> None:
         await asyncio.wait([act(run, "a"), act(run, "b")], return_when=asyncio.FIRST_COMPLETED)
 
-    story = Story(body)
-    assert story.start() == ["a:1", "b:1"]
-    story.ok("b:1")
-    assert story.books.take_withdrawn() == ["a:1"]
+    driver = ExecutionDriver(body)
+    assert driver.start() == ["a:1", "b:1"]
+    driver.ok("b:1")
+    assert driver.execution.take_withdrawn() == ["a:1"]
 
 
 def test_nothing_is_asked_twice_and_nothing_done_twice() -> None:
@@ -206,30 +206,30 @@ def test_nothing_is_asked_twice_and_nothing_done_twice() -> None:
         await run.emit_effect(Kind.JOIN_GROUP, "join_group", detail=JoinGroup("riders"))
         await run.issue_operation(Kind.SUBSCRIBE, "subscribe", decode, detail="a question")
 
-    story = Story(body)
-    story.books.start(0)
-    assert story.books.take_effects() == [("join_group:1", JoinGroup("riders"))]
-    assert [issue.detail for issue in story.books.take_store_calls()] == ["a question"]
-    assert (story.books.take_effects(), story.books.take_store_calls()) == ([], [])
-    assert story.started() == []
+    driver = ExecutionDriver(body)
+    driver.execution.start(0)
+    assert driver.execution.take_effects() == [("join_group:1", JoinGroup("riders"))]
+    assert [issue.detail for issue in driver.execution.take_store_calls()] == ["a question"]
+    assert (driver.execution.take_effects(), driver.execution.take_store_calls()) == ([], [])
+    assert driver.take_started() == []
 
 
 def test_after_a_replay_exactly_what_is_open_is_started() -> None:
     async def body(run: Run) -> None:
         await asyncio.gather(act(run, "a"), act(run, "b"), asyncio.wait_for(act(run, "c"), 5))
 
-    story = Story(body)
-    story.start()
-    story.ok("b:1")
-    again = Story(body, story.history)
+    driver = ExecutionDriver(body)
+    driver.start()
+    driver.ok("b:1")
+    again = ExecutionDriver(body, driver.history)
     assert again.replay() == ["a:1", "c:1"]
-    assert again.books.take_withdrawn() == []
-    assert again.books.next_due() == 5 * SECOND
-    assert [issue.op for issue in again.books.due_issues(5 * SECOND)] == ["timer:1"]
-    assert again.books.due_issues(5 * SECOND - 1) == []
+    assert again.execution.take_withdrawn() == []
+    assert again.execution.next_due() == 5 * SECOND
+    assert [issue.op for issue in again.execution.due_issues(5 * SECOND)] == ["timer:1"]
+    assert again.execution.due_issues(5 * SECOND - 1) == []
 
 
-# --- results kept from before a retry
+# --- results that a retry retains
 
 
 def kept(op: str, value: str, digest: str = "", seq: int = 1) -> Entry:
@@ -254,19 +254,19 @@ def test_kept_results_answer_in_the_order_they_are_asked_for() -> None:
         return [first, await act(run, "new"), *await asyncio.gather(act(run, "a"), act(run, "c"))]
 
     before = [kept("a:1", "A", seq=1), kept("b:1", "B", seq=2)]
-    story = Story(body, before)
-    story.replay()
-    assert story.started() == ["new:1"]
-    assert story.ok("new:1", "N") == ["c:1"]
-    story.ok("c:1", "C")
-    assert story.books.body_outcome == Finish(["B", "N", "A", "C"])
-    recorded = [entry for entry in story.history if entry.role is Role.FED]
+    driver = ExecutionDriver(body, before)
+    driver.replay()
+    assert driver.take_started() == ["new:1"]
+    assert driver.ok("new:1", "N") == ["c:1"]
+    driver.ok("c:1", "C")
+    assert driver.execution.body_outcome == Finish(["B", "N", "A", "C"])
+    recorded = [entry for entry in driver.history if entry.role is Role.FED]
     assert [entry.op for entry in recorded] == ["b:1", "new:1", "a:1", "c:1"]
     assert (recorded[0].attempt, recorded[0].worker) == (3, "before")
 
-    again = Story(body, story.history)
+    again = ExecutionDriver(body, driver.history)
     assert again.replay() == []
-    assert again.books.body_outcome == story.books.body_outcome
+    assert again.execution.body_outcome == driver.execution.body_outcome
 
 
 def test_a_kept_result_is_undone_like_any_other() -> None:
@@ -274,11 +274,11 @@ def test_a_kept_result_is_undone_like_any_other() -> None:
         await act(run, "a", undo="undo a")
         await act(run, "b")
 
-    story = Story(body, [kept("a:1", "A")])
-    story.replay()
-    assert story.started() == ["b:1"]
-    story.error("b:1")
-    assert story.undo_all() == ["compensate:a:1"]
+    driver = ExecutionDriver(body, [kept("a:1", "A")])
+    driver.replay()
+    assert driver.take_started() == ["b:1"]
+    driver.error("b:1")
+    assert driver.compensate_all() == ["compensate:a:1"]
 
 
 def test_a_kept_result_of_other_arguments_answers_nothing() -> None:
@@ -286,18 +286,18 @@ def test_a_kept_result_of_other_arguments_answers_nothing() -> None:
         await asyncio.gather(act(run, "a", digest="new"), act(run, "b"))
         return "done"
 
-    story = Story(body, [kept("a:1", "A", digest="old")])
-    story.replay()
-    assert story.started() == ["a:1", "b:1"]
+    driver = ExecutionDriver(body, [kept("a:1", "A", digest="old")])
+    driver.replay()
+    assert driver.take_started() == ["a:1", "b:1"]
 
 
 def test_thousands_of_kept_results_are_recalled() -> None:
     async def body(run: Run) -> int:
         return sum([int(await act(run, "a")) for _ in range(3_000)])
 
-    story = Story(body, [kept(f"a:{n}", "1", seq=n) for n in range(1, 3_001)])
-    story.replay()
-    assert story.books.body_outcome == Finish(3_000)
+    driver = ExecutionDriver(body, [kept(f"a:{n}", "1", seq=n) for n in range(1, 3_001)])
+    driver.replay()
+    assert driver.execution.body_outcome == Finish(3_000)
 
 
 # --- code that no longer fits
@@ -311,18 +311,18 @@ async def two(run: Run) -> None:
 
 
 def recorded(body: Body, *ops: str) -> list[Entry]:
-    story = Story(body)
-    story.start()
+    driver = ExecutionDriver(body)
+    driver.start()
     for op in ops:
-        story.ok(op)
-    return story.history
+        driver.ok(op)
+    return driver.history
 
 
 def violation(body: Body, history: list[Entry]) -> str:
-    story = Story(body, history)
+    driver = ExecutionDriver(body, history)
     with pytest.raises(DeterminismViolationError) as caught:
-        story.replay()
-    story.run.evict()
+        driver.replay()
+    driver.run.evict()
     return str(caught.value)
 
 
@@ -330,7 +330,7 @@ HISTORY = recorded(two, "charge:1", "ship:1")
 
 
 def test_the_same_code_fits() -> None:
-    assert Story(two, HISTORY).replay() == ["thank:1"]
+    assert ExecutionDriver(two, HISTORY).replay() == ["thank:1"]
 
 
 def test_an_operation_that_is_gone_is_named_with_what_the_code_does_instead() -> None:
@@ -353,33 +353,33 @@ def test_another_kind_of_operation_under_the_same_id_is_named() -> None:
     assert "a different kind of operation" in message
 
 
-def slept(*seconds: float, history: list[Entry] | None = None) -> Story:
-    """Sleeps at the same time, each in a task of its own."""
+def sleeping(*seconds: float, history: list[Entry] | None = None) -> ExecutionDriver:
+    """Timers at the same time, each in a task of its own."""
 
     async def body(run: Run) -> None:
         await asyncio.gather(*(asyncio.sleep(one) for one in seconds))
         await act(run, "end")
 
-    return Story(body, history or [])
+    return ExecutionDriver(body, history or [])
 
 
-def gone_off(*seconds: float, of: int) -> list[Entry]:
-    """What is recorded when the first timers of several have gone off."""
-    story = slept(*seconds)
-    story.start()
-    for issue in story.books.due_issues(10**12)[:of]:
-        story.at = issue.due or 0
-        story.books.feed(Resolution(Kind.TIMER, issue.op, story.at))
-    story.started()
-    story.run.evict()
-    return story.history
+def fired(*seconds: float, of: int) -> list[Entry]:
+    """The history after the first of several timers have fired."""
+    driver = sleeping(*seconds)
+    driver.start()
+    for issue in driver.execution.due_issues(10**12)[:of]:
+        driver.at = issue.due or 0
+        driver.execution.feed(Resolution(Kind.TIMER, issue.op, driver.at))
+    driver.take_started()
+    driver.run.evict()
+    return driver.history
 
 
 @pytest.mark.parametrize("of", [1, 2])
 def test_timers_that_change_places_do_not_answer_for_each_other(of: int) -> None:
-    history = gone_off(60, 86_400, of=of)
-    assert slept(60, 86_400, history=history).replay() == ([] if of == 1 else ["end:1"])
-    again = slept(86_400, 60, history=history)
+    history = fired(60, 86_400, of=of)
+    assert sleeping(60, 86_400, history=history).replay() == ([] if of == 1 else ["end:1"])
+    again = sleeping(86_400, 60, history=history)
     with pytest.raises(DeterminismViolationError, match=r"timer:1 .* of 60 s; attempted: timer:1 at .* one of 86400 s"):
         again.replay()
     again.run.evict()
@@ -387,11 +387,11 @@ def test_timers_that_change_places_do_not_answer_for_each_other(of: int) -> None
 
 @pytest.mark.parametrize("seconds", [59, 61])
 def test_a_timer_that_has_gone_off_keeps_its_length_and_one_that_waits_takes_the_new(seconds: int) -> None:
-    history = gone_off(60, 86_400, of=1)
-    waiting = slept(60, seconds, history=history)
+    history = fired(60, 86_400, of=1)
+    waiting = sleeping(60, seconds, history=history)
     waiting.replay()
     assert waiting.run.due == {"timer:2": seconds * SECOND}
-    again = slept(seconds, 86_400, history=history)
+    again = sleeping(seconds, 86_400, history=history)
     with pytest.raises(DeterminismViolationError, match=f"one of {seconds} s"):
         again.replay()
     waiting.run.evict()
@@ -399,9 +399,9 @@ def test_a_timer_that_has_gone_off_keeps_its_length_and_one_that_waits_takes_the
 
 
 def test_what_earlier_versions_recorded_says_nothing_of_lengths_but_no_timer_goes_off_before_it_is_due() -> None:
-    history = [entry._replace(digest=b"") for entry in gone_off(60, of=1)]
-    assert slept(59, history=history).replay() == ["end:1"]
-    again = slept(61, history=history)
+    history = [entry._replace(digest=b"") for entry in fired(60, of=1)]
+    assert sleeping(59, history=history).replay() == ["end:1"]
+    again = sleeping(61, history=history)
     with pytest.raises(DeterminismViolationError, match=r"it fired; attempted: .* not due for another 1 s"):
         again.replay()
     again.run.evict()
@@ -466,27 +466,27 @@ def test_new_operations_beside_the_recorded_ones_are_simply_started() -> None:
         await asyncio.gather(act(run, "ship"), act(run, "insure"))
         await act(run, "thank")
 
-    story = Story(more, HISTORY)
-    assert story.replay() == ["insure:1"]
-    assert [entry.op for entry in story.books.take_entries()] == ["letter:1"]
+    driver = ExecutionDriver(more, HISTORY)
+    assert driver.replay() == ["insure:1"]
+    assert [entry.op for entry in driver.execution.take_entries()] == ["letter:1"]
 
 
 def test_a_run_that_was_cancelled_is_cancelled_again() -> None:
-    story = Story(trip)
-    story.start()
-    story.ok("car:1")
-    story.books.feed(Resolution(Kind.CANCEL, "", 3 * SECOND, value=b"by hand"), name="cancel")
-    assert story.books.cancelled
-    assert story.books.stopping
-    story.started()
-    again = Story(trip, story.history)
+    driver = ExecutionDriver(trip)
+    driver.start()
+    driver.ok("car:1")
+    driver.execution.feed(Resolution(Kind.CANCEL, "", 3 * SECOND, value=b"by hand"), name="cancel")
+    assert driver.execution.cancelled
+    assert driver.execution.stopping
+    driver.take_started()
+    again = ExecutionDriver(trip, driver.history)
     assert again.replay() == []
-    assert again.books.cancelled
-    assert again.undo_all() == ["compensate:car:1"]
+    assert again.execution.cancelled
+    assert again.compensate_all() == ["compensate:car:1"]
 
 
 def test_a_result_that_cannot_be_stored_fails_the_instance() -> None:
-    story = failed_trip()
-    story.books.reject_result(TypeError("no"))
-    assert isinstance(story.books.body_outcome, Fail)
-    assert str(story.books.body_outcome.error) == "no"
+    driver = failed_trip()
+    driver.execution.reject_result(TypeError("no"))
+    assert isinstance(driver.execution.body_outcome, Fail)
+    assert str(driver.execution.body_outcome.error) == "no"

@@ -1,4 +1,4 @@
-"""Exceptions to records and back."""
+"""Exceptions as records, and back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from romancy.serde import decode_failure, describe_failure, encode_failure, is_t
 
 
 def state(exc: BaseException) -> dict[str, Any]:
-    """Everything the class has, by whatever means, as text: NaN is not equal to itself."""
+    """All attributes as text, because NaN differs from itself."""
     names = {n for n in dir(exc) if not n.startswith("__") and n not in ("add_note", "with_traceback", "obj", "exceptions")}
     found = {name: getattr(exc, name, "<unset>") for name in names}
     return {name: repr(value) for name, value in found.items() if not callable(value)}
@@ -47,7 +47,7 @@ def test_the_same_exception_comes_back(exc: BaseException) -> None:
     if isinstance(exc, BaseExceptionGroup):
         assert repr(seen) == repr(exc)
     assert causes(seen) == causes(exc)
-    assert Failed.calls == calls, "the user's __init__ was called"
+    assert Failed.calls == calls, "the user's `__init__` was called"
     again = decode_failure(encode_failure(seen))
     assert (type(again), str(again), state(again)) == (type(exc), str(exc), state(exc))
 
@@ -76,7 +76,7 @@ def test_the_words_of_an_argument_that_has_none() -> None:
         __str__ = __repr__ = None  # type: ignore[assignment]  # pyright: ignore
 
     seen = decode_failure(encode_failure(KeyError("x", Mute())))
-    assert isinstance(seen, ActivityError), "its own str() fails, and that of what would be made of it does not"
+    assert isinstance(seen, ActivityError), "its `str()` fails, but that of the rebuilt exception would not"
 
 
 @pytest.mark.parametrize(("exc", "name", "message"), STAND_INS, ids=lambda v: repr(v)[:30])
@@ -200,7 +200,7 @@ def test_the_decision_is_in_the_record() -> None:
     assert isinstance(seen, ActivityError)
 
 
-# -- for people -------------------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
 def fail_here(words: str) -> None:
@@ -229,7 +229,7 @@ def test_the_fingerprint_is_type_and_place_without_words_and_lines() -> None:
     assert here == print_of(lambda: fail_here("two"))
     assert here != print_of(lambda: fail_elsewhere("one"))
     in_library = print_of(lambda: json.loads("{"))
-    assert in_library == print_of(lambda: json.loads("[")), "the last frame of the user's counts, not the library's"
+    assert in_library == print_of(lambda: json.loads("[")), "the last frame of the user's code counts, not the library's"
 
 
 def test_the_trace_is_limited() -> None:
@@ -276,17 +276,17 @@ def test_a_class_of_main_is_found_near_the_activity(tmp_path: Path, monkeypatch:
 
     raw = bytes.fromhex(run())
     assert json.loads(raw)["type"] == "__main__:Mine"
-    assert isinstance(decode_failure(raw), ActivityError), "nobody can know which program it was"
+    assert isinstance(decode_failure(raw), ActivityError), "the program is not known"
 
     monkeypatch.syspath_prepend(tmp_path)
     seen: Any = decode_failure(raw, near="a_users_program")
     assert (type(seen).__module__, type(seen).__name__, str(seen), seen.n) == ("a_users_program", "Mine", "mine 3", 3)
-    # And the other way round: recorded by a worker that imported the program, read by the program itself.
+    # The other way round: recorded by a worker that imported the program, read by the program itself.
     assert run(encode_failure(seen).hex()) == "True"
     monkeypatch.delitem(sys.modules, "a_users_program")
 
 
-# -- names that somebody has written into the database ----------------------------------------------------------------
+# -- forged names of classes ------------------------------------------------------------------------------------------
 
 
 def forged(**change: Any) -> bytes:
@@ -295,12 +295,12 @@ def forged(**change: Any) -> bytes:
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Modules that can be imported and are not loaded; each notes that it was run."""
+    """Modules that can be imported and are not loaded; each leaves a file when it is executed."""
     ran = "import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()\n"
-    (tmp_path / "a_stranger.py").write_text(ran + "class Wrong(Exception): ...\nclass Bag(tuple): _fields = _make = ()\n")
+    (tmp_path / "a_package.py").write_text(ran + "class Wrong(Exception): ...\nclass Bag(tuple): _fields = _make = ()\n")
     shop = tmp_path / "a_shop"
     shop.mkdir()
-    (shop / "__init__.py").write_text(ran + "def __getattr__(name):\n    import a_stranger\n    return a_stranger.Wrong\n")
+    (shop / "__init__.py").write_text(ran + "def __getattr__(name):\n    import a_package\n    return a_package.Wrong\n")
     (shop / "errors.py").write_text(ran + "class Wrong(Exception): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -313,20 +313,20 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"type": "a_stranger:Wrong", "attrs": {}, "args": []},
-        {"attrs": {"bag": {"$": "namedtuple", "c": "a_stranger:Bag", "v": []}}},
-        {"cause": json.loads(encode_failure(ValueError())) | {"type": "a_stranger:Wrong"}},
+        {"type": "a_package:Wrong", "attrs": {}, "args": []},
+        {"attrs": {"bag": {"$": "namedtuple", "c": "a_package:Bag", "v": []}}},
+        {"cause": json.loads(encode_failure(ValueError())) | {"type": "a_package:Wrong"}},
     ],
     ids=["error", "attribute", "cause"],
 )
 def test_a_record_does_not_import_what_nobody_has_loaded(modules: Path, near: str | None, change: dict[str, Any]) -> None:
     decode_failure(forged(**change), near)
-    assert not (modules / "a_stranger.ran").exists()
+    assert not (modules / "a_package.ran").exists()
 
 
 def test_a_record_may_name_what_lies_in_the_package_of_its_activity(modules: Path) -> None:
     raw = forged(type="a_shop.errors:Wrong", attrs={}, args=[])
-    assert isinstance(decode_failure(raw), ActivityError), "nobody said which package"
+    assert isinstance(decode_failure(raw), ActivityError), "no package was given"
     assert not (modules / "a_shop" / "errors.ran").exists()
     assert type(decode_failure(raw, "a_shop.activities")).__module__ == "a_shop.errors"
 
@@ -334,7 +334,7 @@ def test_a_record_may_name_what_lies_in_the_package_of_its_activity(modules: Pat
 def test_looking_up_a_name_runs_no_code_of_its_module(modules: Path) -> None:
     assert isinstance(decode_failure(forged(type="a_shop:Lazy", attrs={}, args=[]), "a_shop"), ActivityError)
     assert (modules / "a_shop" / "__init__.ran").exists()
-    assert not (modules / "a_stranger.ran").exists()
+    assert not (modules / "a_package.ran").exists()
 
 
 @pytest.mark.parametrize("name", ["KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration", "BaseException"])

@@ -1,4 +1,4 @@
-"""The guard: what would not be the same in a replay is refused where workflow code calls it, and nowhere else."""
+"""The guard: calls of workflow code with results that differ in a replay are refused, in workflow code only."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Plain:
 
 
 def advanced(call: Callable[[], Any], mode: str = "raise") -> Any:
-    """A guarded run whose code makes a call."""
+    """A guarded run whose code makes the call."""
 
     async def body() -> Any:
         result = call()

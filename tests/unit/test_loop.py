@@ -1,4 +1,4 @@
-"""The private loop: what it refuses, how a body ends, and that the host does not notice."""
+"""The event loop of a run: refused operations, the ends of a body, and isolation from the host."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Body = Callable[[Run], Coroutine[Any, Any, Any]]
 SECOND = 1_000_000
 
 
-class Player:
-    """One run in a test, evicted at its end."""
+class RunDriver:
+    """A run without a worker, evicted at the end of the test."""
 
     def __init__(self, body: Body) -> None:
         self.run = Run(lambda: body(self.run), "order-1 (checkout)")
@@ -89,19 +89,19 @@ def shown(command: Command) -> str:
 
 
 @pytest.fixture
-def play() -> Iterator[Callable[[Body], Player]]:
-    players: list[Player] = []
+def drive() -> Iterator[Callable[[Body], RunDriver]]:
+    drivers: list[RunDriver] = []
 
-    def make(body: Body) -> Player:
-        players.append(Player(body))
-        return players[-1]
+    def make(body: Body) -> RunDriver:
+        drivers.append(RunDriver(body))
+        return drivers[-1]
 
     yield make
-    for player in players:
-        assert player.run.evict() == []
+    for driver in drivers:
+        assert driver.run.evict() == []
 
 
-Play = Callable[[Body], Player]
+Drive = Callable[[Body], RunDriver]
 
 
 def act(run: Run, name: str = "a", op_id: str | None = None) -> Any:
@@ -119,7 +119,7 @@ def decode(resolution: Resolution) -> str:
     return text
 
 
-# --- what is refused
+# --- refused operations
 
 
 async def _unreachable() -> None:
@@ -151,21 +151,21 @@ REFUSED: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_loop_refuses_what_belongs_into_an_activity(name: str, play: Play) -> None:
+def test_the_loop_refuses_what_belongs_into_an_activity(name: str, drive: Drive) -> None:
     async def body(run: Run) -> None:
         awaitable = REFUSED[name](asyncio.get_running_loop())
         if awaitable is not None:
             await awaitable
 
-    player = play(body)
-    assert player.start() == []
-    assert isinstance(player.failure, WorkflowIOError)
-    assert f"loop.{name}()" in str(player.failure)
-    assert "order-1 (checkout)" in str(player.failure)
-    assert "activity" in str(player.failure)
+    driver = drive(body)
+    assert driver.start() == []
+    assert isinstance(driver.failure, WorkflowIOError)
+    assert f"loop.{name}()" in str(driver.failure)
+    assert "order-1 (checkout)" in str(driver.failure)
+    assert "activity" in str(driver.failure)
 
 
-def test_a_body_can_catch_the_refusal_and_go_on(play: Play) -> None:
+def test_a_body_can_catch_the_refusal_and_go_on(drive: Drive) -> None:
     async def body(run: Run) -> str:
         try:
             await asyncio.to_thread(print)
@@ -173,10 +173,10 @@ def test_a_body_can_catch_the_refusal_and_go_on(play: Play) -> None:
             return str(await act(run))
         return "not reached"
 
-    player = play(body)
-    player.start()
-    player.ok("a:1", "instead")
-    assert player.result == "instead"
+    driver = drive(body)
+    driver.start()
+    driver.ok("a:1", "instead")
+    assert driver.result == "instead"
 
 
 def test_no_method_of_a_loop_says_only_not_implemented() -> None:
@@ -184,23 +184,23 @@ def test_no_method_of_a_loop_says_only_not_implemented() -> None:
     assert inherited == []
 
 
-# --- bodies that can never go on
+# --- bodies that cannot continue
 
 
-def test_a_body_that_spins_fails_and_names_its_tasks(play: Play) -> None:
+def test_a_body_that_spins_fails_and_names_its_tasks(drive: Drive) -> None:
     async def body(run: Run) -> None:
         act(run, "left")
         while True:
             await asyncio.sleep(0)
 
-    player = play(body)
-    assert player.start() == ["left:1", "-left:1"]
-    assert isinstance(player.failure, WorkflowStuckError)
-    assert "without waiting for anything" in str(player.failure)
-    assert f"main at {__file__}:" in str(player.failure)
+    driver = drive(body)
+    assert driver.start() == ["left:1", "-left:1"]
+    assert isinstance(driver.failure, WorkflowStuckError)
+    assert "without waiting for anything" in str(driver.failure)
+    assert f"main at {__file__}:" in str(driver.failure)
 
 
-def test_a_body_that_spins_while_it_is_being_ended_fails_too(play: Play) -> None:
+def test_a_body_that_spins_while_it_is_being_ended_fails_too(drive: Drive) -> None:
     async def stubborn() -> None:
         while True:
             with contextlib.suppress(asyncio.CancelledError):
@@ -210,12 +210,12 @@ def test_a_body_that_spins_while_it_is_being_ended_fails_too(play: Play) -> None
         task = asyncio.create_task(stubborn(), name="stubborn")
         del task
 
-    player = play(body)
-    player.start()
-    assert "stubborn at" in str(player.failure)
+    driver = drive(body)
+    driver.start()
+    assert "stubborn at" in str(driver.failure)
 
 
-def test_a_deadlock_fails_at_once_and_names_tasks_and_lines(play: Play) -> None:
+def test_a_deadlock_fails_at_once_and_names_tasks_and_lines(drive: Drive) -> None:
     async def never(event: asyncio.Event) -> None:
         await event.wait()
 
@@ -226,12 +226,12 @@ def test_a_deadlock_fails_at_once_and_names_tasks_and_lines(play: Play) -> None:
             asyncio.create_task(never(asyncio.Event()), name="right"),
         )
 
-    player = play(body)
-    player.start()
-    assert player.run.body_outcome is None
-    player.ok("a:1")
-    message = str(player.failure)
-    assert isinstance(player.failure, WorkflowStuckError)
+    driver = drive(body)
+    driver.start()
+    assert driver.run.body_outcome is None
+    driver.ok("a:1")
+    message = str(driver.failure)
+    assert isinstance(driver.failure, WorkflowStuckError)
     assert "can never continue" in message
     first = never.__code__.co_firstlineno
     assert f"left at {__file__}:{first + 1}" in message
@@ -239,61 +239,61 @@ def test_a_deadlock_fails_at_once_and_names_tasks_and_lines(play: Play) -> None:
     assert "main at" in message
 
 
-def test_waiting_for_ever_for_something_that_can_happen_is_no_deadlock(play: Play) -> None:
+def test_waiting_for_ever_for_something_that_can_happen_is_no_deadlock(drive: Drive) -> None:
     async def body(run: Run) -> None:
         act(run, "other")
         await asyncio.Event().wait()
 
-    player = play(body)
-    player.start()
-    assert player.run.body_outcome is None
+    driver = drive(body)
+    driver.start()
+    assert driver.run.body_outcome is None
 
 
-# --- how a body ends
+# --- the end of a body
 
 
-def test_the_result_is_the_verdict(play: Play) -> None:
+def test_the_result_is_the_verdict(drive: Drive) -> None:
     async def body(run: Run) -> int:
         return 7
 
-    player = play(body)
-    assert player.start() == []
-    assert player.result == 7
+    driver = drive(body)
+    assert driver.start() == []
+    assert driver.result == 7
 
 
-def test_an_error_is_the_verdict(play: Play) -> None:
+def test_an_error_is_the_verdict(drive: Drive) -> None:
     async def body(run: Run) -> None:
         await act(run)
 
-    player = play(body)
-    player.start()
-    player.error("a:1", "declined")
-    assert isinstance(player.failure, ValueError)
-    assert str(player.failure) == "declined"
+    driver = drive(body)
+    driver.start()
+    driver.error("a:1", "declined")
+    assert isinstance(driver.failure, ValueError)
+    assert str(driver.failure) == "declined"
 
 
 @pytest.mark.parametrize("in_child", [False, True])
-def test_system_exit_in_a_body_is_its_failure_and_nobody_elses(in_child: bool, play: Play) -> None:
+def test_system_exit_in_a_body_is_the_failure_of_this_run_only(in_child: bool, drive: Drive) -> None:
     async def leaves() -> None:
         sys.exit(3)
 
     async def body(run: Run) -> None:
         await (asyncio.create_task(leaves()) if in_child else leaves())
 
-    player = play(body)
-    player.start()
-    assert isinstance(player.failure, SystemExit)
-    assert player.failure.code == 3
+    driver = drive(body)
+    driver.start()
+    assert isinstance(driver.failure, SystemExit)
+    assert driver.failure.code == 3
 
 
-def test_a_keyboard_interrupt_leaves_the_run_and_gives_the_host_its_loop_back(play: Play) -> None:
+def test_a_keyboard_interrupt_leaves_the_run_and_gives_the_host_its_loop_back(drive: Drive) -> None:
     async def body(run: Run) -> None:
         raise KeyboardInterrupt
 
     async def host() -> None:
         loop, current, hooks = asyncio.get_running_loop(), asyncio.current_task(), sys.get_asyncgen_hooks()
         with pytest.raises(KeyboardInterrupt):
-            play(body).start()
+            drive(body).start()
         assert asyncio.get_running_loop() is loop
         assert asyncio.current_task() is current
         assert sys.get_asyncgen_hooks() == hooks
@@ -302,35 +302,35 @@ def test_a_keyboard_interrupt_leaves_the_run_and_gives_the_host_its_loop_back(pl
     asyncio.run(host())
 
 
-def test_a_body_cancelled_by_itself_has_failed(play: Play) -> None:
+def test_a_body_cancelled_by_itself_has_failed(drive: Drive) -> None:
     async def body(run: Run) -> None:
         task = asyncio.create_task(call(run))
         await asyncio.sleep(0)
         task.cancel()
         await task
 
-    player = play(body)
-    assert player.start() == ["a:1", "-a:1"]
-    assert isinstance(player.failure, asyncio.CancelledError)
+    driver = drive(body)
+    assert driver.start() == ["a:1", "-a:1"]
+    assert isinstance(driver.failure, asyncio.CancelledError)
 
 
-def test_cancelled_from_outside_after_cleaning_up(play: Play) -> None:
+def test_cancelled_from_outside_after_cleaning_up(drive: Drive) -> None:
     async def body(run: Run) -> None:
         try:
             await act(run)
         finally:
             await act(run, "clean")
 
-    player = play(body)
-    player.start()
-    assert player.cancel("by hand") == ["-a:1", "clean:1"]
-    assert player.run.stopped
-    assert player.run.body_outcome is None
-    player.ok("clean:1")
-    assert player.run.body_outcome == Cancelled("by hand")
+    driver = drive(body)
+    driver.start()
+    assert driver.cancel("by hand") == ["-a:1", "clean:1"]
+    assert driver.run.stopped
+    assert driver.run.body_outcome is None
+    driver.ok("clean:1")
+    assert driver.run.body_outcome == Cancelled("by hand")
 
 
-def test_a_swallowed_cancellation_still_ends_as_cancelled(play: Play) -> None:
+def test_a_swallowed_cancellation_still_ends_as_cancelled(drive: Drive) -> None:
     async def body(run: Run) -> str:
         try:
             await act(run)
@@ -338,52 +338,52 @@ def test_a_swallowed_cancellation_still_ends_as_cancelled(play: Play) -> None:
             return "swallowed"
         return "not reached"
 
-    player = play(body)
-    player.start()
-    player.cancel()
-    assert player.run.body_outcome == Cancelled(None)
+    driver = drive(body)
+    driver.start()
+    driver.cancel()
+    assert driver.run.body_outcome == Cancelled(None)
 
 
-def test_an_error_while_being_cancelled_still_ends_as_cancelled(play: Play) -> None:
+def test_an_error_while_being_cancelled_still_ends_as_cancelled(drive: Drive) -> None:
     async def body(run: Run) -> None:
         try:
             await act(run)
         finally:
             raise ValueError("own")
 
-    player = play(body)
-    player.start()
-    player.cancel("enough")
-    assert player.run.body_outcome == Cancelled("enough")
+    driver = drive(body)
+    driver.start()
+    driver.cancel("enough")
+    assert driver.run.body_outcome == Cancelled("enough")
 
 
-def test_a_body_that_recurs_cleans_up_and_says_with_what(play: Play) -> None:
+def test_a_body_that_recurs_cleans_up_and_says_with_what(drive: Drive) -> None:
     async def body(run: Run) -> None:
         try:
             run.recur(b"next")
         finally:
             await act(run, "tidy")
 
-    player = play(body)
-    assert player.start() == ["tidy:1"]
-    assert player.run.body_outcome is None
-    player.ok("tidy:1")
-    assert player.run.body_outcome == Recur(b"next")
+    driver = drive(body)
+    assert driver.start() == ["tidy:1"]
+    assert driver.run.body_outcome is None
+    driver.ok("tidy:1")
+    assert driver.run.body_outcome == Recur(b"next")
 
 
-def test_the_last_request_to_recur_counts(play: Play) -> None:
+def test_the_last_request_to_recur_counts(drive: Drive) -> None:
     async def body(run: Run) -> None:
         try:
             run.recur(b"one")
         finally:
             run.recur(b"two")
 
-    player = play(body)
-    player.start()
-    assert player.run.body_outcome == Recur(b"two")
+    driver = drive(body)
+    driver.start()
+    assert driver.run.body_outcome == Recur(b"two")
 
 
-def test_recurring_outside_the_main_line_is_refused(play: Play) -> None:
+def test_recurring_outside_the_main_line_is_refused(drive: Drive) -> None:
     async def beside(run: Run) -> None:
         run.recur(b"next")
 
@@ -391,45 +391,45 @@ def test_recurring_outside_the_main_line_is_refused(play: Play) -> None:
         await asyncio.gather(beside(run))
         return "unreachable"
 
-    player = play(body)
-    player.start()
-    assert isinstance(player.failure, InvalidWorkflowStateError)
+    driver = drive(body)
+    driver.start()
+    assert isinstance(driver.failure, InvalidWorkflowStateError)
     with pytest.raises(InvalidWorkflowStateError, match="outside the body"):
-        player.run.recur(b"next")
+        driver.run.recur(b"next")
 
 
-def test_an_evicted_body_does_not_recur(play: Play) -> None:
+def test_an_evicted_body_does_not_recur(drive: Drive) -> None:
     async def body(run: Run) -> None:
         try:
             await act(run)
         finally:
             run.recur(b"next")
 
-    player = play(body)
-    player.start()
-    assert player.run.evict() == []
-    assert player.run.body_outcome is None
+    driver = drive(body)
+    driver.start()
+    assert driver.run.evict() == []
+    assert driver.run.body_outcome is None
 
 
-def test_a_run_that_takes_too_long_fails_after_cleaning_up(play: Play) -> None:
+def test_a_run_that_takes_too_long_fails_after_cleaning_up(drive: Drive) -> None:
     async def body(run: Run) -> None:
         try:
             await act(run)
         finally:
             await act(run, "clean")
 
-    player = play(body)
-    player.start()
-    player.time_out()
-    player.ok("clean:1")
-    assert isinstance(player.failure, WorkflowTimeoutError)
-    assert "order-1 (checkout)" in str(player.failure)
+    driver = drive(body)
+    driver.start()
+    driver.time_out()
+    driver.ok("clean:1")
+    assert isinstance(driver.failure, WorkflowTimeoutError)
+    assert "order-1 (checkout)" in str(driver.failure)
 
 
-# --- what a body leaves running
+# --- tasks that are left running
 
 
-def test_background_tasks_are_cancelled_at_the_end_and_may_clean_up(play: Play) -> None:
+def test_background_tasks_are_cancelled_at_the_end_and_may_clean_up(drive: Drive) -> None:
     seen: list[str] = []
 
     async def background(run: Run, name: str) -> None:
@@ -446,19 +446,19 @@ def test_background_tasks_are_cancelled_at_the_end_and_may_clean_up(play: Play) 
         await act(run)
         return f"left {len(tasks)}"
 
-    player = play(body)
-    assert player.start() == ["a:1", "x:1", "y:1"]
-    assert player.ok("a:1") == ["-x:1", "-y:1", "clean:1", "clean:2"]
-    assert player.run.body_outcome is None
-    assert player.ok("clean:2", "second") == []
-    assert player.run.body_outcome is None
-    assert player.ok("clean:1", "first") == []
-    assert player.result == "left 2"
+    driver = drive(body)
+    assert driver.start() == ["a:1", "x:1", "y:1"]
+    assert driver.ok("a:1") == ["-x:1", "-y:1", "clean:1", "clean:2"]
+    assert driver.run.body_outcome is None
+    assert driver.ok("clean:2", "second") == []
+    assert driver.run.body_outcome is None
+    assert driver.ok("clean:1", "first") == []
+    assert driver.result == "left 2"
     assert seen == ["x cancelled", "y cancelled", "second", "first"]
-    assert player.run.problems == []
+    assert driver.run.problems == []
 
 
-def test_a_failed_body_waits_for_its_background_tasks_too(play: Play) -> None:
+def test_a_failed_body_waits_for_its_background_tasks_too(drive: Drive) -> None:
     async def background(run: Run) -> None:
         try:
             await act(run, "x")
@@ -470,14 +470,14 @@ def test_a_failed_body_waits_for_its_background_tasks_too(play: Play) -> None:
         await act(run)
         await task
 
-    player = play(body)
-    player.start()
-    assert player.error("a:1", "no") == ["-x:1", "clean:1"]
-    player.ok("clean:1")
-    assert str(player.failure) == "no"
+    driver = drive(body)
+    driver.start()
+    assert driver.error("a:1", "no") == ["-x:1", "clean:1"]
+    driver.ok("clean:1")
+    assert str(driver.failure) == "no"
 
 
-def test_a_generator_left_half_way_is_closed_at_the_end_of_the_run(play: Play) -> None:
+def test_a_generator_left_half_way_is_closed_at_the_end_of_the_run(drive: Drive) -> None:
     seen: list[str] = []
 
     async def body(run: Run) -> str:
@@ -495,18 +495,18 @@ def test_a_generator_left_half_way_is_closed_at_the_end_of_the_run(play: Play) -
         return str(await act(run))
 
     async def host() -> None:
-        player = play(body)
-        assert player.start() == ["a:1"]
-        assert player.ok("a:1", "done") == ["clean:1"]
-        assert player.run.body_outcome is None
-        player.ok("clean:1", "cleaned")
-        assert player.result == "done"
+        driver = drive(body)
+        assert driver.start() == ["a:1"]
+        assert driver.ok("a:1", "done") == ["clean:1"]
+        assert driver.run.body_outcome is None
+        driver.ok("clean:1", "cleaned")
+        assert driver.result == "done"
 
     asyncio.run(host())
     assert seen == ["Run", "cleaned"]
 
 
-def test_a_generator_that_will_not_be_closed_does_not_keep_the_run(play: Play) -> None:
+def test_a_generator_that_will_not_be_closed_does_not_keep_the_run(drive: Drive) -> None:
     forever = [True]
 
     async def body(run: Run) -> str:
@@ -522,13 +522,13 @@ def test_a_generator_that_will_not_be_closed_does_not_keep_the_run(play: Play) -
             break
         return "done"
 
-    player = play(body)
-    player.start()
-    assert player.result == "done"
-    forever.clear()  # it is kept until the interpreter ends: then it may
+    driver = drive(body)
+    driver.start()
+    assert driver.result == "done"
+    forever.clear()  # it is kept until the interpreter ends, so release it here
 
 
-def test_generators_that_have_ended_are_not_kept(play: Play) -> None:
+def test_generators_that_have_ended_are_not_kept(drive: Drive) -> None:
     async def body(run: Run) -> None:
         async def generate() -> AsyncIterator[int]:
             yield 1
@@ -538,38 +538,38 @@ def test_generators_that_have_ended_are_not_kept(play: Play) -> None:
                 pass
         await act(run)
 
-    player = play(body)
-    player.start()
-    assert len(player.run._generators) < 100
+    driver = drive(body)
+    driver.start()
+    assert len(driver.run._generators) < 100
 
 
-def test_tasks_that_have_ended_are_not_kept(play: Play) -> None:
+def test_tasks_that_have_ended_are_not_kept(drive: Drive) -> None:
     async def body(run: Run) -> None:
         for _ in range(1_000):
             await asyncio.create_task(asyncio.sleep(0))
         await act(run)
 
-    player = play(body)
-    player.start()
-    assert len(player.run._tasks) < 100
+    driver = drive(body)
+    driver.start()
+    assert len(driver.run._tasks) < 100
 
 
-def test_operations_nobody_awaited_are_reported(play: Play) -> None:
+def test_operations_that_are_not_awaited_are_reported(drive: Drive) -> None:
     async def body(run: Run) -> None:
         act(run, "forgotten")
         task = asyncio.create_task(call(run, "b"))
         await act(run)
         task.cancel()
 
-    player = play(body)
-    player.start()
-    player.ok("a:1")
-    [problem] = player.run.problems
+    driver = drive(body)
+    driver.start()
+    driver.ok("a:1")
+    [problem] = driver.run.problems
     assert problem.startswith("forgotten:1 was started at tests.unit.test_loop:")
     assert problem.endswith("but never awaited")
 
 
-def test_exceptions_nobody_retrieved_are_reported(play: Play) -> None:
+def test_exceptions_that_are_not_retrieved_are_reported(drive: Drive) -> None:
     async def fails() -> None:
         raise ValueError("unseen")
 
@@ -578,14 +578,14 @@ def test_exceptions_nobody_retrieved_are_reported(play: Play) -> None:
         await asyncio.sleep(0)
         await act(run)
 
-    player = play(body)
-    player.start()
-    player.ok("a:1")
-    assert any("unseen" in problem for problem in player.run.problems)
+    driver = drive(body)
+    driver.start()
+    driver.ok("a:1")
+    assert any("unseen" in problem for problem in driver.run.problems)
 
 
-def test_an_exception_nobody_retrieves_is_reported_as_soon_as_its_task_has_gone(play: Play) -> None:
-    """Its step is the last of an advance: nothing of the drain may keep the task."""
+def test_an_exception_that_is_not_retrieved_is_reported_as_soon_as_its_task_is_gone(drive: Drive) -> None:
+    """Its step is the last of an advance: no local variable of the loop may keep the task alive."""
 
     async def fails(run: Run) -> None:
         await act(run, "a")
@@ -596,13 +596,13 @@ def test_an_exception_nobody_retrieves_is_reported_as_soon_as_its_task_has_gone(
         del forgotten
         await act(run, "b")
 
-    player = play(body)
-    assert player.start() == ["b:1", "a:1"]
-    player.ok("a:1")
-    assert [problem for problem in player.run.problems if "unseen" in problem]
+    driver = drive(body)
+    assert driver.start() == ["b:1", "a:1"]
+    driver.ok("a:1")
+    assert [problem for problem in driver.run.problems if "unseen" in problem]
 
 
-def test_a_task_made_by_hand_is_a_task_of_the_run(play: Play) -> None:
+def test_a_task_made_by_hand_is_a_task_of_the_run(drive: Drive) -> None:
     async def cleans_up(run: Run) -> None:
         try:
             await act(run, "a")
@@ -614,14 +614,14 @@ def test_a_task_made_by_hand_is_a_task_of_the_run(play: Play) -> None:
         await act(run, "b")
         return [task.get_name() for task in asyncio.all_tasks() if task in (by_hand, asyncio.current_task())]
 
-    player = play(body)
-    assert player.start() == ["b:1", "a:1"]
-    assert player.ok("b:1") == ["-a:1", "tidy:1"]
-    player.ok("tidy:1")
-    assert sorted(player.result) == ["main", "task-1"]
+    driver = drive(body)
+    assert driver.start() == ["b:1", "a:1"]
+    assert driver.ok("b:1") == ["-a:1", "tidy:1"]
+    driver.ok("tidy:1")
+    assert sorted(driver.result) == ["main", "task-1"]
 
 
-def test_a_task_made_by_hand_is_evicted(play: Play) -> None:
+def test_a_task_made_by_hand_is_evicted(drive: Drive) -> None:
     seen: list[str] = []
     variable = contextvars.ContextVar[str]("variable", default="unset")
 
@@ -630,19 +630,19 @@ def test_a_task_made_by_hand_is_evicted(play: Play) -> None:
         try:
             await act(run)
         finally:
-            variable.reset(token)  # raises in any context but its own
+            variable.reset(token)  # raises in any other context
             seen.append(variable.get())
 
     async def body(run: Run) -> None:
         await asyncio.Task(waits(run))
 
-    player = play(body)
-    player.start()
-    assert player.run.evict() == []
+    driver = drive(body)
+    driver.start()
+    assert driver.run.evict() == []
     assert seen == ["unset"]
 
 
-def test_a_task_made_by_hand_with_an_empty_context_is_evicted(play: Play) -> None:
+def test_a_task_made_by_hand_with_an_empty_context_is_evicted(drive: Drive) -> None:
     seen: list[str] = []
 
     async def waits(run: Run) -> None:
@@ -654,51 +654,51 @@ def test_a_task_made_by_hand_with_an_empty_context_is_evicted(play: Play) -> Non
     async def body(run: Run) -> None:
         await asyncio.Task(waits(run), context=contextvars.Context())
 
-    player = play(body)
-    player.start()
-    assert player.run.evict() == []
+    driver = drive(body)
+    driver.start()
+    assert driver.run.evict() == []
     assert seen == ["ended"]
 
 
 # --- ids
 
 
-def test_ids_are_numbered_by_name_in_order_of_call(play: Play) -> None:
+def test_ids_are_numbered_by_name_in_order_of_call(drive: Drive) -> None:
     async def body(run: Run) -> None:
         await asyncio.gather(act(run, "a"), act(run, "b"), asyncio.sleep(1), act(run, "a"), asyncio.sleep(2))
 
-    assert play(body).start() == ["a:1", "b:1", "a:2", "timer:1", "timer:2"]
+    assert drive(body).start() == ["a:1", "b:1", "a:2", "timer:1", "timer:2"]
 
 
-def test_a_manual_id_is_taken_as_it_is_and_does_not_count(play: Play) -> None:
+def test_a_manual_id_is_taken_as_it_is_and_does_not_count(drive: Drive) -> None:
     async def body(run: Run) -> None:
         await act(run, "a")
         ids = ["a:eu", "a:007", "a:0", "0", ":0", "x:0", "a:²", f"a:{'1' * 5000}"]
         await asyncio.gather(*[act(run, "a", one) for one in ids], act(run, "a"), act(run, "b", "b:9"))
 
-    player = play(body)
-    assert player.start() == ["a:1"]
-    assert player.ok("a:1") == ["a:eu", "a:007", "a:0", "0", ":0", "x:0", "a:²", f"a:{'1' * 5000}", "a:2", "b:9"]
+    driver = drive(body)
+    assert driver.start() == ["a:1"]
+    assert driver.ok("a:1") == ["a:eu", "a:007", "a:0", "0", ":0", "x:0", "a:²", f"a:{'1' * 5000}", "a:2", "b:9"]
 
 
 @pytest.mark.parametrize(
     "ids", [("x", "x"), ("a:1", None), (None, "a:1"), ("a:2", None, None), (None, None, "a:1")], ids=str
 )
-def test_an_id_used_twice_is_a_conflict(ids: tuple[str | None, ...], play: Play) -> None:
+def test_an_id_used_twice_is_a_conflict(ids: tuple[str | None, ...], drive: Drive) -> None:
     async def body(run: Run) -> None:
         for op_id in ids:
             act(run, "a", op_id)
 
-    player = play(body)
-    player.start()
-    assert isinstance(player.failure, ActivityIDConflictError)
-    assert "used twice in order-1 (checkout)" in str(player.failure)
+    driver = drive(body)
+    driver.start()
+    assert isinstance(driver.failure, ActivityIDConflictError)
+    assert "used twice in order-1 (checkout)" in str(driver.failure)
 
 
 # --- time
 
 
-def test_time_is_that_of_what_happened_last(play: Play) -> None:
+def test_time_is_that_of_what_happened_last(drive: Drive) -> None:
     seen: list[float] = []
 
     async def body(run: Run) -> None:
@@ -709,29 +709,29 @@ def test_time_is_that_of_what_happened_last(play: Play) -> None:
         await asyncio.sleep(2.5)
         seen.append(loop.time())
 
-    player = play(body)
-    player.start(at=10 * SECOND)
-    player.at = 13 * SECOND
-    player.ok("a:1")
-    assert player.run.pending["timer:1"].issue.due == 15_500_000
-    player.fire("timer:1")
+    driver = drive(body)
+    driver.start(at=10 * SECOND)
+    driver.at = 13 * SECOND
+    driver.ok("a:1")
+    assert driver.run.pending["timer:1"].issue.due == 15_500_000
+    driver.fire("timer:1")
     assert seen == [10.0, 13.0, 15.5]
 
 
-def test_time_never_goes_back(play: Play) -> None:
+def test_time_never_goes_back(drive: Drive) -> None:
     async def body(run: Run) -> float:
         await act(run)
         return asyncio.get_running_loop().time()
 
-    player = play(body)
-    player.start(at=10 * SECOND)
-    player.at = 9 * SECOND
-    player.ok("a:1")
-    assert player.result == 10.0
+    driver = drive(body)
+    driver.start(at=10 * SECOND)
+    driver.at = 9 * SECOND
+    driver.ok("a:1")
+    assert driver.result == 10.0
 
 
 @pytest.mark.parametrize("begin", [1_700_000_000_000_000 + 999_983 * n for n in range(0, 400, 7)])
-def test_after_a_timer_its_time_has_come(begin: int, play: Play) -> None:
+def test_after_a_timer_its_time_has_come(begin: int, drive: Drive) -> None:
     async def body(run: Run) -> int:
         loop = asyncio.get_running_loop()
         deadline, timers = loop.time() + 1.1, 0
@@ -740,14 +740,14 @@ def test_after_a_timer_its_time_has_come(begin: int, play: Play) -> None:
             timers += 1
         return timers
 
-    player = play(body)
-    player.start(at=begin)
-    assert player.run.pending["timer:1"].issue.due == begin + 1_100_000
-    player.fire("timer:1")
-    assert player.result == 1
+    driver = drive(body)
+    driver.start(at=begin)
+    assert driver.run.pending["timer:1"].issue.due == begin + 1_100_000
+    driver.fire("timer:1")
+    assert driver.result == 1
 
 
-def test_what_is_due_already_runs_in_this_advance(play: Play) -> None:
+def test_what_is_due_already_runs_in_this_advance(drive: Drive) -> None:
     async def body(run: Run) -> list[str]:
         loop, seen = asyncio.get_running_loop(), list[str]()
         loop.call_later(0, seen.append, "zero")
@@ -757,12 +757,12 @@ def test_what_is_due_already_runs_in_this_advance(play: Play) -> None:
         await asyncio.sleep(0)
         return seen
 
-    player = play(body)
-    assert player.start(at=SECOND) == []
-    assert player.result == ["zero", "negative", "now"]
+    driver = drive(body)
+    assert driver.start(at=SECOND) == []
+    assert driver.result == ["zero", "negative", "now"]
 
 
-def test_a_timer_can_be_withdrawn_once(play: Play) -> None:
+def test_a_timer_can_be_withdrawn_once(drive: Drive) -> None:
     async def body(run: Run) -> None:
         handle = asyncio.get_running_loop().call_later(5, print)
         assert handle.when() == 5.0
@@ -771,16 +771,16 @@ def test_a_timer_can_be_withdrawn_once(play: Play) -> None:
         assert handle.cancelled()
         await act(run)
 
-    assert play(body).start() == ["timer:1", "-timer:1", "a:1"]
+    assert drive(body).start() == ["timer:1", "-timer:1", "a:1"]
 
 
-def test_an_endless_sleep_is_a_timer_far_away(play: Play) -> None:
+def test_an_endless_sleep_is_a_timer_far_away(drive: Drive) -> None:
     async def body(run: Run) -> None:
         await asyncio.gather(asyncio.sleep(math.inf), anyio.sleep_forever())
 
-    player = play(body)
-    assert player.start() == ["timer:1", "timer:2"]
-    due = player.run.pending["timer:1"].issue.due
+    driver = drive(body)
+    assert driver.start() == ["timer:1", "timer:2"]
+    due = driver.run.pending["timer:1"].issue.due
     assert due is not None
     assert 10**17 < due < 2**63
 
@@ -790,7 +790,7 @@ def test_an_endless_sleep_is_a_timer_far_away(play: Play) -> None:
 host_variable: contextvars.ContextVar[str] = contextvars.ContextVar("host_variable", default="unset")
 
 
-def test_a_body_does_not_see_the_hosts_context(play: Play) -> None:
+def test_a_body_does_not_see_the_hosts_context(drive: Drive) -> None:
     async def body(run: Run) -> list[str]:
         before = host_variable.get()
         host_variable.set("body")
@@ -800,25 +800,25 @@ def test_a_body_does_not_see_the_hosts_context(play: Play) -> None:
         return host_variable.get()
 
     host_variable.set("host")
-    player = play(body)
-    player.start()
-    assert player.result == ["unset", "body"]
+    driver = drive(body)
+    driver.start()
+    assert driver.result == ["unset", "body"]
     assert host_variable.get() == "host"
 
 
-def test_no_loop_is_left_running_without_a_host(play: Play) -> None:
+def test_no_loop_is_left_running_without_a_host(drive: Drive) -> None:
     async def body(run: Run) -> None:
         assert asyncio.get_running_loop() is run
         await act(run)
 
-    player = play(body)
+    driver = drive(body)
     for _ in range(2):
-        player.ok("a:1") if player.run.pending else player.start()
+        driver.ok("a:1") if driver.run.pending else driver.start()
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
 
 
-async def test_the_host_and_its_task_are_restored(play: Play) -> None:
+async def test_the_host_and_its_task_are_restored(drive: Drive) -> None:
     host, current, hooks = asyncio.get_running_loop(), asyncio.current_task(), sys.get_asyncgen_hooks()
 
     async def body(run: Run) -> None:
@@ -829,37 +829,37 @@ async def test_the_host_and_its_task_are_restored(play: Play) -> None:
         assert current not in asyncio.all_tasks()
         await act(run)
 
-    player = play(body)
-    player.start()
+    driver = drive(body)
+    driver.start()
     assert asyncio.get_running_loop() is host
     assert asyncio.current_task() is current
     assert sys.get_asyncgen_hooks() == hooks
     assert current in asyncio.all_tasks()
-    player.ok("a:1")
-    assert player.result is None
+    driver.ok("a:1")
+    assert driver.result is None
     await asyncio.sleep(0)
 
 
-async def test_the_host_is_restored_when_the_code_does_not_fit(play: Play) -> None:
+async def test_the_host_is_restored_when_the_code_does_not_fit(drive: Drive) -> None:
     host, current = asyncio.get_running_loop(), asyncio.current_task()
-    player = play(call)
-    player.start()
+    driver = drive(call)
+    driver.start()
     with pytest.raises(DeterminismViolationError, match="b:1 is not awaited by the code"):
-        player.ok("b:1")
+        driver.ok("b:1")
     assert asyncio.get_running_loop() is host
     assert asyncio.current_task() is current
 
 
-def test_operations_belong_inside_the_body(play: Play) -> None:
-    player = play(call)
+def test_operations_belong_inside_the_body(drive: Drive) -> None:
+    driver = drive(call)
     with pytest.raises(InvalidWorkflowStateError, match="outside the body"):
-        act(player.run)
-    player.start()
+        act(driver.run)
+    driver.start()
     with pytest.raises(InvalidWorkflowStateError, match="outside the body"):
-        _ = player.run.emit_effect(Kind.REGISTRATION, "note")
+        _ = driver.run.emit_effect(Kind.REGISTRATION, "note")
 
 
-def test_asyncio_run_inside_a_body_is_refused_by_asyncio(play: Play) -> None:
+def test_asyncio_run_inside_a_body_is_refused_by_asyncio(drive: Drive) -> None:
     async def body(run: Run) -> None:
         coroutine = _unreachable()
         try:
@@ -867,16 +867,16 @@ def test_asyncio_run_inside_a_body_is_refused_by_asyncio(play: Play) -> None:
         finally:
             coroutine.close()
 
-    player = play(body)
-    player.start()
-    assert isinstance(player.failure, RuntimeError)
+    driver = drive(body)
+    driver.start()
+    assert isinstance(driver.failure, RuntimeError)
 
 
 # --- tasks
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
-def test_eager_tasks(play: Play) -> None:
+def test_eager_tasks(drive: Drive) -> None:
     async def child(run: Run) -> str:
         operation = act(run, "eager")
         return str(await operation)
@@ -888,26 +888,26 @@ def test_eager_tasks(play: Play) -> None:
         act(run, "after").cancel()
         return [await quick, await task]
 
-    player = play(body)
-    assert player.start() == ["eager:1", "after:1", "-after:1"]
-    player.ok("eager:1", "done")
-    assert player.result == ["quick", "done"]
+    driver = drive(body)
+    assert driver.start() == ["eager:1", "after:1", "-after:1"]
+    driver.ok("eager:1", "done")
+    assert driver.result == ["quick", "done"]
 
 
-def test_operations_are_taken_where_coroutines_are(play: Play) -> None:
+def test_operations_are_taken_where_coroutines_are(drive: Drive) -> None:
     async def body(run: Run) -> list[str]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(act(run, name)) for name in "ab"]
         return [task.result() for task in tasks]
 
-    player = play(body)
-    assert player.start() == ["a:1", "b:1"]
-    player.ok("b:1", "B")
-    player.ok("a:1", "A")
-    assert player.result == ["A", "B"]
+    driver = drive(body)
+    assert driver.start() == ["a:1", "b:1"]
+    driver.ok("b:1", "B")
+    driver.ok("a:1", "A")
+    assert driver.result == ["A", "B"]
 
 
-def test_what_wait_returns_can_be_used_like_any_set(play: Play) -> None:
+def test_what_wait_returns_can_be_used_like_any_set(drive: Drive) -> None:
     async def body(run: Run) -> list[str]:
         seen: list[str] = []
         pending = {asyncio.create_task(call(run, name), name=name) for name in "abc"}
@@ -924,14 +924,14 @@ def test_what_wait_returns_can_be_used_like_any_set(play: Play) -> None:
         assert not pending
         return seen
 
-    player = play(body)
-    player.start()
+    driver = drive(body)
+    driver.start()
     for name in "cdbea":
-        player.ok(f"{name}:1", name)
-    assert player.result == list("cdbea")
+        driver.ok(f"{name}:1", name)
+    assert driver.result == list("cdbea")
 
 
-def test_a_set_from_wait_survives_all_its_methods(play: Play) -> None:
+def test_a_set_from_wait_survives_all_its_methods(drive: Drive) -> None:
     async def body(run: Run) -> None:
         futures = [asyncio.Future[None]() for _ in range(6)]
         for future in futures:
@@ -951,15 +951,15 @@ def test_a_set_from_wait_survives_all_its_methods(play: Play) -> None:
         with pytest.raises(KeyError):
             _ = done.pop()
 
-    player = play(body)
-    player.start()
-    assert player.result is None
+    driver = drive(body)
+    driver.start()
+    assert driver.result is None
 
 
 # --- anyio
 
 
-def test_anyio_task_groups(play: Play) -> None:
+def test_anyio_task_groups(drive: Drive) -> None:
     async def body(run: Run) -> list[str]:
         seen: list[str] = []
 
@@ -971,40 +971,40 @@ def test_anyio_task_groups(play: Play) -> None:
             group.start_soon(child, "b")
         return seen
 
-    player = play(body)
-    assert player.start() == ["a:1", "b:1"]
-    player.ok("b:1", "B")
-    player.ok("a:1", "A")
-    assert player.result == ["B", "A"]
+    driver = drive(body)
+    assert driver.start() == ["a:1", "b:1"]
+    driver.ok("b:1", "B")
+    driver.ok("a:1", "A")
+    assert driver.result == ["B", "A"]
 
 
-def test_anyio_task_group_with_a_failure(play: Play) -> None:
+def test_anyio_task_group_with_a_failure(drive: Drive) -> None:
     async def body(run: Run) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(call, run, "a")
             group.start_soon(call, run, "b")
 
-    player = play(body)
-    player.start()
-    assert player.error("a:1", "no") == ["-b:1"]
-    assert isinstance(player.failure, ExceptionGroup)
+    driver = drive(body)
+    driver.start()
+    assert driver.error("a:1", "no") == ["-b:1"]
+    assert isinstance(driver.failure, ExceptionGroup)
 
 
-def test_anyio_move_on_after(play: Play) -> None:
+def test_anyio_move_on_after(drive: Drive) -> None:
     async def body(run: Run) -> str:
         with anyio.move_on_after(5) as scope:
             await act(run)
         return "moved on" if scope.cancelled_caught else "in time"
 
-    late, early = play(body), play(body)
+    late, early = drive(body), drive(body)
     assert late.start() == early.start() == ["timer:1", "a:1"]
     late.fire("timer:1")
     assert early.ok("a:1") == ["-timer:1"]
     assert (late.result, early.result) == ("moved on", "in time")
 
 
-def test_anyio_scope_around_a_task_group_that_cleans_up(play: Play) -> None:
-    """A cancelled scope cancels anew in every turn of the loop: it must not take that for work."""
+def test_anyio_scope_around_a_task_group_that_cleans_up(drive: Drive) -> None:
+    """A cancelled scope cancels again in every iteration of the loop, which must not count as progress."""
 
     async def child(run: Run) -> None:
         try:
@@ -1019,15 +1019,15 @@ def test_anyio_scope_around_a_task_group_that_cleans_up(play: Play) -> None:
                 group.create_task(child(run))
         return scope.cancelled_caught
 
-    player = play(body)
-    player.start()
-    assert player.fire("timer:1") == ["-a:1", "tidy:1"]
-    assert player.ok("tidy:1") == ["sweep:1"]
-    player.ok("sweep:1")
-    assert player.result is True
+    driver = drive(body)
+    driver.start()
+    assert driver.fire("timer:1") == ["-a:1", "tidy:1"]
+    assert driver.ok("tidy:1") == ["sweep:1"]
+    driver.ok("sweep:1")
+    assert driver.result is True
 
 
-def test_anyio_scope_that_cancels_what_can_never_go_on(play: Play) -> None:
+def test_anyio_scope_that_cancels_what_can_never_go_on(drive: Drive) -> None:
     async def body(run: Run) -> None:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -1035,29 +1035,29 @@ def test_anyio_scope_that_cancels_what_can_never_go_on(play: Play) -> None:
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.Event().wait()
 
-    player = play(body)
-    player.start()
-    assert isinstance(player.failure, WorkflowStuckError)
+    driver = drive(body)
+    driver.start()
+    assert isinstance(driver.failure, WorkflowStuckError)
 
 
-def test_anyio_fail_after(play: Play) -> None:
+def test_anyio_fail_after(drive: Drive) -> None:
     async def body(run: Run) -> None:
         with anyio.fail_after(5):
             await act(run)
 
-    player = play(body)
-    player.start()
-    assert player.fire("timer:1") == ["-a:1"]
-    assert isinstance(player.failure, TimeoutError)
+    driver = drive(body)
+    driver.start()
+    assert driver.fire("timer:1") == ["-a:1"]
+    assert isinstance(driver.failure, TimeoutError)
 
 
 # --- effects
 
 
-def test_an_effect_is_done_by_being_asked_for(play: Play) -> None:
+def test_an_effect_is_done_by_being_asked_for(drive: Drive) -> None:
     async def body(run: Run) -> None:
         await run.emit_effect(Kind.REGISTRATION, "note")
         await run.emit_effect(Kind.REGISTRATION, "note")
         await act(run)
 
-    assert play(body).start() == ["effect note:1", "effect note:2", "a:1"]
+    assert drive(body).start() == ["effect note:1", "effect note:2", "a:1"]

@@ -1,4 +1,4 @@
-"""Searching by dotted paths."""
+"""Matching by dotted paths."""
 
 from __future__ import annotations
 

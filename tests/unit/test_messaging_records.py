@@ -1,4 +1,4 @@
-"""What may be said, how it is written, and what comes of it on the other side."""
+"""Events and messages: what can be sent, how it is stored, and what the receiver gets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
-from tests.unit.instance_driver import BEGIN, Tell, charge, message, told_again
+from tests.unit.instance_driver import BEGIN, Drive, charge, message, replay_anew
 from typing_extensions import TypedDict
 
 import romancy
@@ -47,10 +47,10 @@ class Payment(BaseModel):
     amount: Decimal
 
 
-# --- what may be given
+# --- what can be sent
 
 A = ActivityContext()
-loose: Any = romancy  # most of what follows is wrong, and is written without a checker
+loose: Any = romancy  # most of the following calls are wrong for a type checker
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ loose: Any = romancy  # most of what follows is wrong, and is written without a 
         (lambda ctx: loose.send_event(ctx, "a", "/s", extensions={"a": None}), "a string, an integer"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(call: Callable[[Any], object], words: str, tell: Tell) -> None:
+def test_what_makes_no_sense_is_refused_in_words(call: Callable[[Any], object], words: str, drive: Drive) -> None:
     async def body(ctx: WorkflowContext) -> None:
         with pytest.raises(ConfigurationError, match=words):
             _ = call(ctx)
 
-    story = tell(body)
-    assert story.start() == []
-    assert story.result is None
-    assert story.effects == []
-    assert story.history == []
+    driver = drive(body)
+    assert driver.start() == []
+    assert driver.result is None
+    assert driver.effects == []
+    assert driver.history == []
 
 
 @dataclass
@@ -226,7 +226,7 @@ def test_what_is_written_is_read_back(event: Event) -> None:
     assert event_of(event_json(event)) == event
 
 
-def test_an_event_of_somebody_else_is_read() -> None:
+def test_an_event_of_an_external_sender_is_read() -> None:
     raw = b'{ "data" : {"a": 1.0} , "type":"t", "subject":null, "source":"/s","id":"1","specversion":"1.0","ext":null}'
     assert event_of(raw) == Event("1", "/s", "t", b'{"a":1.0}')
 
@@ -314,7 +314,7 @@ def test_data_comes_as_the_model_or_as_json_gave_it(data: bytes | None, binary: 
 
 
 def test_the_order_of_a_union_counts() -> None:
-    """Models that compare as equal are not the same model."""
+    """Models that compare as equal can be different models."""
     raw = event_json(Event("1", "/s", "t", b'{"orderId":"1","amount":2}'))
 
     class First(BaseModel):
@@ -338,7 +338,7 @@ def test_the_order_of_a_union_counts() -> None:
     ],
 )
 def test_data_that_does_not_fit_is_an_error_in_the_workflow_live_and_replayed(
-    data: bytes | None, binary: bool, model: Any, tell: Tell
+    data: bytes | None, binary: bool, model: Any, drive: Drive
 ) -> None:
     async def body(ctx: WorkflowContext) -> str:
         try:
@@ -348,12 +348,12 @@ def test_data_that_does_not_fit_is_an_error_in_the_workflow_live_and_replayed(
             return str(error)
         return "fits"
 
-    story = tell(body)
-    story.start()
-    assert story.answer(("paid:1", event_json(Event("e-7", "/shop", "paid", data, binary)))) == ["charge:1"]
-    story.ok("charge:1")
-    assert "the data of event 'paid' (/shop, e-7) is not a valid" in story.result
-    assert told_again(tell, story).result == story.result
+    driver = drive(body)
+    driver.start()
+    assert driver.answer(("paid:1", event_json(Event("e-7", "/shop", "paid", data, binary)))) == ["charge:1"]
+    driver.ok("charge:1")
+    assert "the data of event 'paid' (/shop, e-7) is not a valid" in driver.result
+    assert replay_anew(drive, driver).result == driver.result
 
 
 def test_a_validator_that_raises_anything_is_an_error_of_the_payload() -> None:

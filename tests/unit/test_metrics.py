@@ -1,4 +1,4 @@
-"""Counting: how many, how large, for how many names; and what a scraper reads of it."""
+"""Metrics: counts, sizes and the number of names, and the text that a scraper reads."""
 
 from __future__ import annotations
 
@@ -71,23 +71,23 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_stays_a_label(name: str) -> None:
-    tally = Metrics()
-    tally.workflows[name].started += 1
-    tally.activities[name].ended["ok"] += 1
-    read = parse(exposition(tally.collect(0)))
+    metrics = Metrics()
+    metrics.workflows[name].started += 1
+    metrics.activities[name].ended["ok"] += 1
+    read = parse(exposition(metrics.collect(0)))
     shown = name.replace("\t", "�").replace("\0", "�")
     assert read("romancy_workflows_started_total", workflow=shown) == 1
     assert read("romancy_activities_ended_total", activity=shown, outcome="ok") == 1
 
 
 def test_names_that_look_alike_when_shown_are_counted_together() -> None:
-    tally = Metrics()
-    for name in ("x" * 200 + "1", "x" * 200 + "2", "bell\a", "bell\b", "half\ud800", "half?"):
-        tally.workflows[name].started += 1
-    text = exposition(tally.collect(0))
+    metrics = Metrics()
+    for name in ("x" * 200 + "1", "x" * 200 + "2", "beep\a", "beep\b", "half\ud800", "half?"):
+        metrics.workflows[name].started += 1
+    text = exposition(metrics.collect(0))
     text.encode()
     read = parse(text)
-    assert [read("romancy_workflows_started_total", workflow=name) for name in ("x" * 200, "bell�", "half?")] == [2, 2, 2]
+    assert [read("romancy_workflows_started_total", workflow=name) for name in ("x" * 200, "beep�", "half?")] == [2, 2, 2]
 
 
 def test_help_is_one_line() -> None:
@@ -103,7 +103,7 @@ def test_names_beyond_the_bound_are_counted_together() -> None:
     assert {name: one.retries for name, one in by_name.items()} == {"a-0": 11, "a-1": 1, "a-2": 1, OTHER: 7}
 
 
-def test_somebody_may_be_called_other() -> None:
+def test_a_workflow_may_have_the_name_other() -> None:
     by_name = BoundedDict(ActivityMetrics, 2)
     for name in (OTHER, "a", "b", "c"):
         by_name[name].retries += 1
@@ -111,30 +111,30 @@ def test_somebody_may_be_called_other() -> None:
 
 
 def test_there_is_a_bound_to_workflows_and_activities() -> None:
-    tally = Metrics()
+    metrics = Metrics()
     for n in range(1000):
-        tally.workflows[f"w-{n}"].started += 1
-        tally.activities[f"a-{n}"].ended["ok"] += 1
-    read = parse(exposition(tally.collect(0)))
+        metrics.workflows[f"w-{n}"].started += 1
+        metrics.activities[f"a-{n}"].ended["ok"] += 1
+    read = parse(exposition(metrics.collect(0)))
     assert len(read["romancy_workflows_started_total"].samples) == 101
     assert len(read["romancy_activities_ended_total"].labels("activity")) == 501
     assert read("romancy_workflows_started_total", workflow="other") == 900
 
 
-def test_the_values_of_a_figure_together() -> None:
+def test_the_values_of_a_metric_together() -> None:
     several = counter("several_total", "Some.", {"a": 1, "b": 2}, "name")
     times = Histogram((1,))
     times.add(1)
     assert several.value == 3
     assert Metric("h", "histogram", "Some.", (), (((), times),)).value == 1
-    assert gauge("unknown", "Nobody knows.", None).values == ()
+    assert gauge("unknown", "Unknown.", None).values == ()
 
 
-# --- what the committer counts
+# --- the metrics of the committer
 
 
-class Scripted:
-    """Answers what it is told."""
+class ScriptedStore:
+    """A store with planned answers."""
 
     concurrent_batches = 1
     call_timeout = 30.0
@@ -149,47 +149,47 @@ class Scripted:
         return answer
 
 
-class Said:
+class TransitionSource:
     """A source with one transition."""
 
     instance_id = "said"
 
     def __init__(self, *effects: Any) -> None:
         self._effects = effects
-        self.told = asyncio.Event()
+        self.answered = asyncio.Event()
 
     def take_transition(self) -> Transition:
         return Transition("i", 1, "w", 1, 1, Status.RUNNING, 0, True, 0, effects=self._effects)
 
     def on_answer(self, answer: object) -> None:
-        self.told.set()
+        self.answered.set()
 
 
 def event() -> Event:
-    return Event("e", "/test", "rung")
+    return Event("e", "/test", "paid")
 
 
 async def test_a_batch_is_counted_with_what_was_said() -> None:
-    tally = Metrics()
+    metrics = Metrics()
     new, known = (AcceptedEvent("e", "/test", duplicate, ()) for duplicate in (False, True))
-    committer = Committer(cast(Store, Scripted([Accepted((new, known)), Applied(), Applied()])), tally)
+    committer = Committer(cast(Store, ScriptedStore([Accepted((new, known)), Applied(), Applied()])), metrics)
     committer.start()
     message = Publish(Message("m", "news", b"1"))
-    source = Said(SendEvent(event()), message, message)
+    source = TransitionSource(SendEvent(event()), message, message)
     committer.enqueue(source)
     await asyncio.gather(committer.submit(AcceptEvents((event(), event()), 0)), committer.submit(PostMessage(message, 0)))
-    await source.told.wait()
+    await source.answered.wait()
     await committer.stop()
-    assert (tally.events_accepted, tally.events_duplicate, tally.events_sent, tally.messages_sent) == (1, 1, 1, 3)
-    assert (tally.batches.total, tally.batches.count, tally.commits.count) == (3, 1, 1)
+    assert (metrics.events_accepted, metrics.events_duplicate, metrics.events_sent, metrics.messages_sent) == (1, 1, 1, 3)
+    assert (metrics.batches.total, metrics.batches.count, metrics.commits.count) == (3, 1, 1)
 
 
 async def test_a_batch_that_fails_is_an_error_and_is_tried_again() -> None:
-    tally = Metrics()
-    committer = Committer(cast(Store, Scripted(StoreError("away"), [Applied()])), tally)
+    metrics = Metrics()
+    committer = Committer(cast(Store, ScriptedStore(StoreError("away"), [Applied()])), metrics)
     committer.start()
-    source = Said(SendEvent(event()))
+    source = TransitionSource(SendEvent(event()))
     committer.enqueue(source)
-    await source.told.wait()
+    await source.answered.wait()
     await committer.stop()
-    assert (tally.errors["commit"], tally.commit_retries, tally.commits.count, tally.events_sent) == (1, 1, 1, 1)
+    assert (metrics.errors["commit"], metrics.commit_retries, metrics.commits.count, metrics.events_sent) == (1, 1, 1, 1)

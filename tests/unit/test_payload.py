@@ -1,4 +1,4 @@
-"""Values of annotated types to JSON bytes and back."""
+"""Values of annotated types to JSON bytes, and back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_written_is_read_back_equal_and_of_one_type(annotation: Any, val
     codec = ValueCodec(annotation, what="the value")
     raw, seen = codec.roundtrip(value)
     assert same(seen, value), (raw, seen)
-    assert codec.encode(seen) == codec.encode(value) == raw, "the second generation is written as the first"
+    assert codec.encode(seen) == codec.encode(value) == raw, "the decoded value is written as the first"
     raw.decode("utf-8")
 
 
@@ -108,7 +108,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Any, 10**4400, "out of range"),
     (Any, {"a": ["x" * 4299, 10**4400]}, "out of range"),
     (dict[str, int], {"a": 10**4300}, "out of range"),
-    # what would be lost without a word
+    # values that would lose something without an error
     (Left, Wide(n=1, extra="x"), "a Wide would be read back as a Left"),
     (list[Left], [Left(n=1), Wide(n=1)], "1: a Wide would be read back as a Left"),
     (Box[Left], Box[Left](content=Wide(n=1)), "content: a Wide would be read back as a Left"),

@@ -1,4 +1,4 @@
-"""The arguments of a function to a JSON object and back."""
+"""The arguments of a function to a JSON object, and back."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_call_is_an_object_of_its_parameters(
     assert call.decode(raw.encode()) == (seen, seen_kwargs)
     assert call.roundtrip(args, kwargs) == (raw.encode(), seen, seen_kwargs)
     assert call.parameters == tuple(json.loads(raw))
-    fn(None, *seen, **seen_kwargs).close()  # what is decoded can be called
+    fn(None, *seen, **seen_kwargs).close()  # the decoded arguments fit the function
 
 
 WRONG_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
@@ -231,7 +231,7 @@ def test_stored_arguments_that_do_not_fit_are_named(raw: bytes, words: str) -> N
     ],
 )
 def test_annotations_that_mean_nothing_are_configuration_errors(fn: Callable[..., Any], words: str) -> None:
-    call = codec(fn)  # making it is fine: classes may come later
+    call = codec(fn)  # the codec can be made, because classes may be defined later
     for use in (call.check, lambda: call.decode(b"{}"), lambda: call.encode((1, 2)[: len(call.parameters)], {})):
         with pytest.raises(ConfigurationError) as caught:
             use()
@@ -314,7 +314,7 @@ def test_the_digest_does_not_depend_on_the_order_of_a_set(plain_pydantic: bool) 
         ).stdout.split()
         for seed in ("1", "2")
     ]
-    assert seen[0][1:] != seen[1][1:], "the processes must iterate in different orders, or this shows nothing"
+    assert seen[0][1:] != seen[1][1:], "the processes must iterate in different orders, otherwise the test shows nothing"
     assert seen[0][0] == seen[1][0]
     assert len(bytes.fromhex(seen[0][0])) == 8
 
@@ -333,7 +333,7 @@ def test_without_the_private_flag_plain_payloads_still_work(monkeypatch: pytest.
     monkeypatch.setattr(schema, "_REBUILDS", False)
     assert codec(keyword_only).roundtrip((1,), {"k": b"\xff"})[1:] == ((1,), {"k": b"\xff", "z": 1.5})
     with pytest.raises(PayloadError, match="argument 'order' of activity 'two'"):
-        codec(two).encode((ORDER, 1), {})  # bytes inside a model: refused in words, not stored wrongly
+        codec(two).encode((ORDER, 1), {})  # bytes inside a model: refused, not stored wrongly
 
 
 @given(st.integers(), st.lists(st.binary()), st.integers(), st.dictionaries(st.sampled_from("bcdxyz"), st.floats()))
@@ -341,4 +341,4 @@ def test_any_call_round_trips(a: int, rest: list[bytes], k: int, more: dict[str,
     call = codec(stars)
     args, kwargs = call.decode(call.encode((a, *rest), {"k": k, **more}))
     assert args == (a, *rest)
-    assert repr(kwargs) == repr({"k": k, **more})  # repr: NaN is not equal to itself
+    assert repr(kwargs) == repr({"k": k, **more})  # by `repr`, because NaN differs from itself

@@ -1,4 +1,4 @@
-"""The public names are chosen, not found: a new one is added here on purpose."""
+"""The public names; a new one is added here on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a failed attempt is followed by another, and when."""
+"""Whether and when a failed attempt is repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOON = 1_700_000_000 * SECOND
 
 
 def delays(policy: RetryPolicy, attempts: int, key: str = "order-1/charge:1") -> list[float | None]:
-    """The seconds between an attempt that fails at once and the next."""
+    """The seconds between an attempt that fails at once and the next one."""
     found = [next_attempt_at(policy, attempt=n, first_at=NOON, now=NOON, key=key) for n in range(1, attempts + 1)]
     return [None if at is None else (at - NOON) / SECOND for at in found]
 

@@ -1,4 +1,4 @@
-"""Options come from arguments, the environment or the table, and wrong ones are told."""
+"""Options come from arguments, the environment and a table; wrong ones are reported."""
 
 from __future__ import annotations
 

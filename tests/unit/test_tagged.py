@@ -1,4 +1,4 @@
-"""Values that no annotation describes, as tagged JSON: the attributes of exceptions."""
+"""Values without an annotation as tagged JSON: the attributes of exceptions."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ def test_any_args_and_attributes_come_back(args: list[Any], attributes: dict[str
     if type(seen) is Guarded:
         assert (seen.args, vars(seen)) == (exc.args, vars(exc))
     else:
-        # Only a set of several members may print in another order, and then str() decides against rebuilding.
+        # A set of several members may print in another order; `str()` then prevents the rebuilding.
         assert "set(" in repr(args) or "{" in repr(args)

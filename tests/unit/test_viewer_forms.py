@@ -1,4 +1,4 @@
-"""Forms from JSON Schema: fields out, values in."""
+"""Forms from JSON Schema, and the values of their fields."""
 
 from __future__ import annotations
 

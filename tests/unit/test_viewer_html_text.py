@@ -1,4 +1,4 @@
-"""Users' texts and values on pages: exact, and only text."""
+"""Users' texts and values on pages: shown exactly, and never as markup."""
 
 from __future__ import annotations
 

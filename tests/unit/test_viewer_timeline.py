@@ -1,4 +1,4 @@
-"""The time line: a function from spans to rows of SVG."""
+"""The timeline: a function from spans to rows of SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small parts of a worker: alarms and slots; time, ids and page tokens."""
+"""The small parts of a worker: timers, limiter, times, ids and page tokens."""
 
 from __future__ import annotations
 
@@ -19,81 +19,81 @@ from romancy.worker.limiter import ConcurrencyLimiter
 from romancy.worker.timers import TimerHeap
 
 
-class HandAlarms(TimerHeap):
+class ManualTimerHeap(TimerHeap):
     def _arm(self) -> None:
-        """Rung by hand."""
+        """The test fires the timers."""
 
 
-def test_alarms_ring_in_order_of_their_time_and_only_when_due() -> None:
+def test_timers_fire_in_order_of_their_time_and_only_when_due() -> None:
     clock = VirtualClock()
-    alarms, rung = HandAlarms(clock.now), list[str]()
+    timers, fired = ManualTimerHeap(clock.now), list[str]()
     start = clock.now()
     for name, due in (("c", 30), ("a", 10), ("b", 20), ("b2", 20)):
-        alarms.schedule(start + due, partial(rung.append, name))
-    alarms.schedule(start + 15, partial(rung.append, "cancelled")).cancel()
+        timers.schedule(start + due, partial(fired.append, name))
+    timers.schedule(start + 15, partial(fired.append, "cancelled")).cancel()
 
     clock.move_to(start + 20)
-    alarms.fire()
+    timers.fire()
 
-    assert rung == ["a", "b", "b2"]
-    assert alarms.next_due() == start + 30
+    assert fired == ["a", "b", "b2"]
+    assert timers.next_due() == start + 30
 
 
-def test_an_alarm_set_by_an_alarm_rings_in_the_same_round_if_it_is_due() -> None:
+def test_a_due_timer_that_a_timer_schedules_fires_in_the_same_round() -> None:
     clock = VirtualClock()
-    alarms, rung = HandAlarms(clock.now), list[str]()
+    timers, fired = ManualTimerHeap(clock.now), list[str]()
 
     def first() -> None:
-        alarms.schedule(clock.now(), partial(rung.append, "second"))
+        timers.schedule(clock.now(), partial(fired.append, "second"))
 
-    alarms.schedule(clock.now(), first)
+    timers.schedule(clock.now(), first)
 
-    alarms.fire()
+    timers.fire()
 
-    assert rung == ["second"]
+    assert fired == ["second"]
 
 
-async def test_real_alarms_ring_by_themselves_soonest_first() -> None:
-    clock, rung = SystemClock(), list[str]()
-    alarms, done = TimerHeap(clock.now), asyncio.Event()
-    alarms.schedule(clock.now() + 20_000, lambda: rung.append("late"))
-    alarms.schedule(clock.now() + 20_001, done.set)
-    alarms.schedule(clock.now() - 5, lambda: rung.append("past"))
+async def test_real_timers_fire_by_themselves_soonest_first() -> None:
+    clock, fired = SystemClock(), list[str]()
+    timers, done = TimerHeap(clock.now), asyncio.Event()
+    timers.schedule(clock.now() + 20_000, lambda: fired.append("late"))
+    timers.schedule(clock.now() + 20_001, done.set)
+    timers.schedule(clock.now() - 5, lambda: fired.append("past"))
 
     await done.wait()
 
-    assert rung == ["past", "late"]
-    alarms.close()
+    assert fired == ["past", "late"]
+    timers.close()
 
 
 async def test_slots_go_to_those_who_came_first() -> None:
-    slots, order = ConcurrencyLimiter(1), list[int]()
+    limiter, order = ConcurrencyLimiter(1), list[int]()
 
     async def hold(number: int) -> None:
-        if not slots.try_acquire():
-            await slots.acquire()
+        if not limiter.try_acquire():
+            await limiter.acquire()
         order.append(number)
         await asyncio.sleep(0)
-        slots.release()
+        limiter.release()
 
     await asyncio.gather(*[hold(number) for number in range(5)])
 
     assert order == [0, 1, 2, 3, 4]
-    assert slots.free == 1
+    assert limiter.free == 1
 
 
 async def test_a_slot_that_comes_together_with_a_cancellation_is_passed_on() -> None:
-    slots = ConcurrencyLimiter(1)
-    assert slots.try_acquire()
-    assert not slots.try_acquire()
-    waiting = asyncio.ensure_future(slots.acquire())
+    limiter = ConcurrencyLimiter(1)
+    assert limiter.try_acquire()
+    assert not limiter.try_acquire()
+    waiting = asyncio.ensure_future(limiter.acquire())
     await asyncio.sleep(0)
 
-    slots.release()
+    limiter.release()
     waiting.cancel()
     await asyncio.wait({waiting})
 
-    assert slots.free == 1
+    assert limiter.free == 1
 
 
 def test_instance_ids_are_uuids_in_order_of_time() -> None:
@@ -117,7 +117,7 @@ def test_page_tokens_carry_any_id() -> None:
 
 
 @pytest.mark.parametrize("place", ["", "x:y", "-1:a", "1e3:a", f"{10**30}:a", "\u00b2:a", "1_0:a", "1:a\0"])
-def test_page_tokens_that_nobody_was_given(place: str) -> None:
-    """What a database cannot take would be its trouble otherwise, and not the caller's."""
+def test_forged_page_tokens(place: str) -> None:
+    """Otherwise the database would refuse the token, with a less helpful error."""
     with pytest.raises(ConfigurationError, match="page_token"):
         parse_page_token(base64.urlsafe_b64encode(place.encode()).decode())
