@@ -1,4 +1,4 @@
-"""Batches are worked off by whatever app is there."""
+"""Any running app carries out bulk actions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ async def nap(ctx: WorkflowContext) -> None:
 
 
 async def ended(manager: DatabaseManager, batch: BulkAction) -> BulkAction:
-    """The batch, once it is over."""
+    """The bulk action, after its end."""
     while batch.status == "running":
         await asyncio.sleep(0.005)
         batch = await manager.get_bulk_action(batch.batch_id)
     return batch
 
 
-async def test_a_batch_that_somebody_left_is_done_by_the_next_app(database: str) -> None:
+async def test_an_unfinished_bulk_action_is_continued_by_the_next_app(database: str) -> None:
     async with Client(database, workflows=[nap]) as client:
         ids = [(await client.start_workflow(nap)).instance_id for _ in range(3)]
         batch = await DatabaseManager(client).start_bulk_action(ActionKind.CANCEL, "workflow:nap", actor="ann")

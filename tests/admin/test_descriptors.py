@@ -1,4 +1,4 @@
-"""Input from outside against what an app has left of its workflows."""
+"""External input, checked against the stored descriptors of an app's workflows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_what_has_no_card_is_not_checked() -> None:
 
 
 async def test_input_that_does_not_fit_after_all_is_a_failed_instance() -> None:
-    """Nobody has ever run it: there is nothing that other code could go on with."""
+    """No worker has run it, so no other code can resume it."""
     async with TestEnvironment(workflows=[whole]) as env:
         create = env.app._creation_by_name("cards.whole", (), {"line": {"sku": 5}}, env.app._clock.now())
         await env.app._require_committer().submit(create)

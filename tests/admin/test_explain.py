@@ -1,4 +1,4 @@
-"""Why an instance stands where it stands."""
+"""Explanations of why an instance waits."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_wait_for_an_event_shows_what_came_near() -> None:
     assert data.endswith("its order.id is 8, not 7.")
     (missing,) = evidence_of(WAIT, paid({}, subject="42"))
     assert missing.endswith("its order.id is missing, not 7.")
-    (other,) = evidence_of(WAIT, paid({}, target="somebody"))
-    assert other.endswith("it was addressed to 'somebody'.")
+    (other,) = evidence_of(WAIT, paid({}, target="another"))
+    assert other.endswith("it was addressed to 'another'.")
     (mine,) = evidence_of(WAIT, paid({}, consumed=True))
     assert mine.endswith("this instance has already consumed it.")
     (early,) = evidence_of(WAIT, paid({}, predates_instance=True))
@@ -131,7 +131,7 @@ def test_running_much_longer_than_usual() -> None:
     assert found.because == "Running on w/1 for 1 h; 95% of this workflow's instances end within 10 s."
 
 
-def test_unclaimed_because_of_nobody_or_nobody_who_knows_it() -> None:
+def test_unclaimed_without_a_worker_or_without_one_that_has_the_workflow() -> None:
     due = stored(status=Status.PENDING, wake_at=NOW - 60 * S)
     assert told(due, a_worker(silent=LEASE)).because == "Ready to run, but no worker is running."
     unknown = told(due, a_worker(kinds=("nap",)))
@@ -179,10 +179,10 @@ def test_compensating_tells_what_is_left() -> None:
         Entry(3, Kind.ACTIVITY, "charge:1", Outcome.OK, 2, "charge"),
         Entry(4, Kind.COMPENSATION, "compensate:charge:1", Outcome.OK, 3, "refund", Role.OUT_OF_BAND),
     )
-    undoable = frozenset({"book", "charge"})
-    assert [entry.op for entry in pending_compensations(entries, undoable)] == ["book:1"]
+    with_compensation = frozenset({"book", "charge"})
+    assert [entry.op for entry in pending_compensations(entries, with_compensation)] == ["book:1"]
     compensating = stored(status=Status.COMPENSATING, owner="w/1")
-    found = told(compensating, entries=entries, compensable=undoable)
+    found = told(compensating, entries=entries, compensable=with_compensation)
     assert found.wakes[-1].evidence == ("charge:1 was compensated by refund.", "book:1 is still to be compensated.")
 
 

@@ -1,4 +1,4 @@
-"""The filter line: what it means, and what it refuses."""
+"""The filter grammar: its meaning, and what it refuses."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_any_line_is_read_or_refused_in_words(line: str) -> None:
 
 @given(st.text(' ":\\\\-*\n\u2028a.', max_size=40))
 def test_no_part_of_a_line_is_passed_over(line: str) -> None:
-    """A term that were left out would make a batch do more than was meant."""
+    """If a term were ignored, a bulk action would apply to more instances than meant."""
     try:
         read = parse(line, now=NOW)
     except ConfigurationError:
@@ -182,7 +182,7 @@ def test_stars_stand_for_any_text(pattern: str, value: str) -> None:
 
 @pytest.mark.timeout(20)
 def test_a_pattern_of_many_stars_takes_no_longer_than_others() -> None:
-    """As a regular expression it would be tried in more ways than there is time."""
+    """As a regular expression, it would need exponential time."""
     assert not fits(f"id:{'*a' * 1000}*b", instance_id="a" * 3000)
     assert fits(f"id:{'*a' * 1000}*b", instance_id="a" * 3000 + "b")
 

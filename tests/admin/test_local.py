@@ -71,7 +71,7 @@ async def book(ctx: ActivityContext) -> str:
 
 @book.compensate
 async def unbook(ctx: ActivityContext) -> None:
-    """Take it back."""
+    """Compensates the booking."""
 
 
 @workflow
@@ -137,7 +137,7 @@ async def test_one_instance_with_its_history_and_its_time_line() -> None:
         assert [(span.kind, span.outcome) for span in timeline.spans] == [("activity", "ok"), ("event", "open")]
         assert "async def checkout" in (await manager.get_source(one) or "")
         with pytest.raises(WorkflowNotFoundError):
-            await manager.get_instance("nobody")
+            await manager.get_instance("unknown")
 
 
 async def test_an_event_is_sent_to_one_instance() -> None:
@@ -154,11 +154,11 @@ async def test_an_event_is_sent_to_one_instance() -> None:
         assert (await manager.get_instance(two)).summary.status is Status.WAITING_FOR_EVENT
 
 
-async def test_deeds_are_done_to_each_by_itself() -> None:
+async def test_actions_are_applied_to_each_instance_by_itself() -> None:
     async with TestEnvironment(workflows=[checkout]) as env:
         manager = manager_of(env.app)
         one, bad = await started(env, manager, {"id": "1"}, {"id": "2", "age": -1})
-        done = await manager.apply(ActionKind.CANCEL, [one, bad, "nobody"], reason="closing", actor="ann")
+        done = await manager.apply(ActionKind.CANCEL, [one, bad, "unknown"], reason="closing", actor="ann")
         assert [(each.ok, each.error_type) for each in done] == [
             (True, None),
             (False, "WorkflowNotCancellableError"),
@@ -241,7 +241,7 @@ async def test_every_action_leaves_a_line(caplog: pytest.LogCaptureFixture) -> N
         with caplog.at_level("INFO", logger="romancy.audit"):
             one = (await manager.start("checkout", {"id": "1"}, actor="ann")).instance_id
             await env.settle()
-            await manager.apply(ActionKind.PAUSE, [one, "nobody"], reason="wait\nno", actor="bob")
+            await manager.apply(ActionKind.PAUSE, [one, "unknown"], reason="wait\nno", actor="bob")
             await manager.publish("news", 1, actor="ann")
             await manager.requeue_outbox(actor="ann")
             await manager.prune(older_than=10, actor="ann")
@@ -255,17 +255,17 @@ async def test_every_action_leaves_a_line(caplog: pytest.LogCaptureFixture) -> N
             ("ann", "start"),
         ]
         assert [line.detail for line in (await manager.list_audit(instance_id=one)).items] == ["wait\nno", "checkout"]
-        assert "refused" in (await manager.list_audit(instance_id="nobody")).items[0].detail
+        assert "refused" in (await manager.list_audit(instance_id="unknown")).items[0].detail
         first = await manager.list_audit(limit=4)
         assert first.next_before is not None
         assert len((await manager.list_audit(before=first.next_before)).items) == 2
-        told = [record.getMessage() for record in caplog.records if record.name == "romancy.audit"]
-        assert len(told) == 6
-        assert not any("\n" in line for line in told), "what is logged of a reason is a literal"
+        logged = [record.getMessage() for record in caplog.records if record.name == "romancy.audit"]
+        assert len(logged) == 6
+        assert not any("\n" in line for line in logged), "a reason is logged as a literal"
         assert not any("\n" in record.getMessage() for record in caplog.records if record.name == "romancy.audit")
 
 
-async def test_a_batch_does_its_deed_to_all_that_fit() -> None:
+async def test_a_bulk_action_applies_to_all_that_match() -> None:
     async with TestEnvironment(workflows=[checkout, nap]) as env:
         manager = manager_of(env.app)
         ids = await started(env, manager, *({"id": str(n)} for n in range(120)))

@@ -1,4 +1,4 @@
-"""Histories as stretches of time."""
+"""Histories as spans of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that does what a test tells it, and remembers what it was given."""
+"""A broker whose answers a test determines, and which records its events."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from romancy import RetryPolicy
 from romancy.brokers import Event
 
 SOON = RetryPolicy(max_attempts=0, initial_interval=0.01, max_interval=0.01)
-"""Again at once, for ever."""
+"""Repeat soon, without a limit."""
 Answer = Callable[[Event, int], Awaitable[None]]
-"""What to do with an event that is given for the nth time."""
+"""Answers the nth delivery of an event."""
 
 
-async def taken(event: Event, nth: int) -> None:
-    """Everything is well."""
+async def accept(event: Event, nth: int) -> None:
+    """Accept the event."""
 
 
 class Desk:
-    """A broker. `given` are all attempts, `kept` what was taken."""
+    """A broker that records all attempts as `given`, and accepted events as `kept`."""
 
     def __init__(
-        self, answer: Answer = taken, *, name: str = "desk", retry: RetryPolicy = SOON, concurrency: int = 10
+        self, answer: Answer = accept, *, name: str = "desk", retry: RetryPolicy = SOON, concurrency: int = 10
     ) -> None:
         self.name = name
         self.retry = retry
@@ -33,7 +33,7 @@ class Desk:
         self.kept: list[Event] = []
         self.most = 0
         self.open = False
-        self._now = 0
+        self._current = 0
         self._changed = asyncio.Condition()
 
     async def start(self) -> None:
@@ -45,36 +45,36 @@ class Desk:
     async def send(self, event: Event) -> None:
         assert self.open
         self.given.append(event)
-        self._now += 1
-        self.most = max(self.most, self._now)
-        await self._tell()
+        self._current += 1
+        self.most = max(self.most, self._current)
+        await self._notify()
         try:
             await self.answer(event, self.times[event.id])
         finally:
-            self._now -= 1
+            self._current -= 1
         self.kept.append(event)
-        await self._tell()
+        await self._notify()
 
     @property
     def ids(self) -> list[str]:
-        """The events that were taken."""
+        """The ids of the accepted events."""
         return [event.id for event in self.kept]
 
     @property
     def times(self) -> Counter[str]:
-        """How often each event was given."""
+        """The number of attempts for each event."""
         return Counter(event.id for event in self.given)
 
     async def has(self, *ids: str) -> None:
-        """Wait until these were taken."""
+        """Wait until these events are accepted."""
         async with self._changed:
             await self._changed.wait_for(lambda: set(ids) <= set(self.ids))
 
     async def was_given(self, event_id: str, times: int = 1) -> None:
-        """Wait until it was given so often."""
+        """Wait until the event has been sent so many times."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.times[event_id] >= times)
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()

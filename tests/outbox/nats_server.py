@@ -1,4 +1,4 @@
-"""A NATS server of the tests' own, with JetStream, on a port of the loopback."""
+"""A NATS server with JetStream for the tests, on a loopback port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/s
 
 
 class NATSServer:
-    """Runs while the context is open; it may be stopped and started again, and keeps what it has."""
+    """A server that runs while the context is open; it can be stopped and started again, and keeps its data."""
 
     def __init__(self, *arguments: str) -> None:
         self.port = servers.free_port()
@@ -28,11 +28,11 @@ class NATSServer:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         assert PROGRAM is not None
         command = [PROGRAM, "-js", "-sd", str(self._folder), "-a", "127.0.0.1", "-p", str(self.port), *self._arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -43,7 +43,7 @@ class NATSServer:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """As a crash would."""
+        """Kill the server, as a crash would."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -1,4 +1,4 @@
-"""An HTTP server of the tests' own, with real sockets: it answers as it is told, or not at all."""
+"""An HTTP server with real sockets for the tests, whose replies a test determines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True)
-class Got:
-    """A request, and which connection it came on."""
+class ReceivedRequest:
+    """A request, and the number of its connection."""
 
     path: str
     headers: Mapping[str, str]
@@ -26,13 +26,13 @@ class Got:
 
     @property
     def id(self) -> str:
-        """The event's id, whichever mode it came in."""
+        """The id of the event, in either content mode."""
         return str(self.headers["ce-id"] if "ce-id" in self.headers else json.loads(self.body)["id"])
 
 
 @dataclass(frozen=True)
-class Say:
-    """An answer."""
+class Respond:
+    """A complete response."""
 
     status: int = 202
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -41,29 +41,29 @@ class Say:
 
 @dataclass(frozen=True)
 class Drop:
-    """Close the connection, after these bytes."""
+    """Closes the connection, after these bytes."""
 
     after: bytes = b""
 
 
 @dataclass(frozen=True)
 class Hang:
-    """Say these bytes over and over, never an end."""
+    """Sends these bytes again and again, without an end."""
 
-    drip: bytes = b""
+    chunk: bytes = b""
 
 
-Reply = Say | Drop | Hang
-Answer = Callable[[Got, int], Reply]
-"""What to reply to an event that comes for the nth time."""
+Reply = Respond | Drop | Hang
+Answer = Callable[[ReceivedRequest, int], Reply]
+"""The reply to the nth request with an event."""
 
 
 class Receiver:
-    """Listens on a port of the loopback. `with Receiver(answer) as receiver: ...`"""
+    """A server on a loopback port: `with Receiver(answer) as receiver: ...`"""
 
     def __init__(self, answer: Answer | None = None, *, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
-        self.answer: Answer = answer or (lambda got, nth: Say())
-        self.got: list[Got] = []
+        self.answer: Answer = answer or (lambda request, nth: Respond())
+        self.requests: list[ReceivedRequest] = []
         self.closing = threading.Event()
         self._changed = threading.Condition()
         self._server = _Server(("127.0.0.1", port), _Handler)
@@ -75,34 +75,34 @@ class Receiver:
 
     @property
     def port(self) -> int:
-        """Its port."""
+        """The port of the server."""
         port: int = self._server.server_address[1]
         return port
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address of the server."""
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/in"
 
     @property
     def times(self) -> Counter[str]:
-        """How often each event came."""
-        return Counter(got.id for got in self.got)
+        """The number of requests with each event."""
+        return Counter(request.id for request in self.requests)
 
-    def take(self, got: Got) -> Reply:
-        """A request has come."""
+    def take(self, request: ReceivedRequest) -> Reply:
+        """Record a request, and return the reply."""
         with self._changed:
-            self.got.append(got)
-            nth = self.times[got.id]
+            self.requests.append(request)
+            nth = self.times[request.id]
             self._changed.notify_all()
-        return self.answer(got, nth)
+        return self.answer(request, nth)
 
-    async def until(self, happened: Callable[[Counter[str]], bool]) -> None:
-        """Wait until enough has come."""
+    async def until(self, condition: Callable[[Counter[str]], bool]) -> None:
+        """Wait until the counts satisfy the condition."""
 
         def wait() -> bool:
             with self._changed:
-                return self._changed.wait_for(lambda: happened(self.times), 50)
+                return self._changed.wait_for(lambda: condition(self.times), 50)
 
         assert await asyncio.to_thread(wait), self.times
 
@@ -113,7 +113,7 @@ class Receiver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.closing.set()
         self._server.shutdown()
-        self._server.cut()
+        self._server.close_connections()
         self._server.server_close()
         self._thread.join()
 
@@ -127,8 +127,8 @@ class _Server(ThreadingHTTPServer):
         self.open: set[socket.socket] = set()
         super().__init__(*given)
 
-    def cut(self) -> None:
-        """Close what clients keep open: nobody waits for their next request."""
+    def close_connections(self) -> None:
+        """Close the connections that clients keep open."""
         for sock in list(self.open):
             try:
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
@@ -136,7 +136,7 @@ class _Server(ThreadingHTTPServer):
                 continue
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no news."""
+        """Ignore clients that disconnect."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -158,22 +158,22 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers.get("content-length", "0"))
         body = self.rfile.read(length)
-        if len(body) < length:  # the sender died in the middle of it
+        if len(body) < length:  # the sender died in the middle of its request
             self.close_connection = True
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        reply = self._server.receiver.take(Got(self.path, headers, body, self.client_address[1]))
+        reply = self._server.receiver.take(ReceivedRequest(self.path, headers, body, self.client_address[1]))
         match reply:
-            case Say():
-                self._say(reply)
+            case Respond():
+                self._respond(reply)
             case Drop():
                 self.wfile.write(reply.after)
                 self.close_connection = True
             case Hang():
                 while not self._server.receiver.closing.wait(0.05):
-                    self.wfile.write(reply.drip)
+                    self.wfile.write(reply.chunk)
 
-    def _say(self, reply: Say) -> None:
+    def _respond(self, reply: Respond) -> None:
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
@@ -182,4 +182,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Not here."""
+        """Write no log."""

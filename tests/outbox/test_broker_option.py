@@ -1,4 +1,4 @@
-"""The option `broker`: one, several, by name, or by address."""
+"""The option `broker`: one broker, several, by name, and by address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KafkaBroker against the mock cluster that librdkafka has for tests: it speaks Kafka's protocol on a real socket."""
+"""KafkaBroker against the mock cluster of librdkafka, which uses Kafka's protocol on a real socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.outbox.fake_broker import SOON
 from romancy import App, BrokerError, ConfigurationError, EventRejectedError
 from romancy.brokers import Event, KafkaBroker
 
-SAID = Event(
+EVENT = Event(
     "e-1",
     "/shop",
     "order.paid",
@@ -31,7 +31,7 @@ SAID = Event(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """The address of a cluster; it is there as long as the client that made it."""
+    """The address of a mock cluster, which exists as long as its client."""
     client = AdminClient({"bootstrap.servers": "none:1", "test.mock.num.brokers": 1, "log_level": 3})
     (broker,) = client.list_topics(timeout=30).brokers.values()
     yield f"{broker.host}:{broker.port}"
@@ -53,7 +53,7 @@ def consumed(cluster: str, topic: str, count: int) -> list[Any]:
     consumer = Consumer({
         "bootstrap.servers": cluster, "group.id": topic, "auto.offset.reset": "earliest", "log_level": 3,
     })  # fmt: skip
-    # Assigned, not subscribed: no group has to be formed, which the cluster of this client does not always come to.
+    # Assigned, not subscribed: the mock cluster does not always complete the formation of a group.
     partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     try:
@@ -70,7 +70,7 @@ def consumed(cluster: str, topic: str, count: int) -> list[Any]:
 
 async def test_an_event_is_in_the_topic(cluster: str) -> None:
     async with started(cluster, "structured") as broker:
-        await broker.send(SAID)
+        await broker.send(EVENT)
     (record,) = consumed(cluster, "structured", 1)
     assert (record.key(), record.headers()) == (
         "café".encode(),
@@ -81,9 +81,9 @@ async def test_an_event_is_in_the_topic(cluster: str) -> None:
 
 async def test_in_binary_mode_its_attributes_are_headers(cluster: str) -> None:
     async with started([cluster], lambda event: f"binary.{event.type}", mode="binary") as broker:
-        await broker.send(SAID)
+        await broker.send(EVENT)
     (record,) = consumed(cluster, "binary.order.paid", 1)
-    assert record.value() == SAID.data
+    assert record.value() == EVENT.data
     assert dict(record.headers()) == {
         "ce_specversion": b"1.0", "ce_id": b"e-1", "ce_source": b"/shop", "ce_type": b"order.paid",
         "ce_subject": "café".encode(), "ce_count": b"7", "ce_flag": b"true", "content-type": b"application/json",
@@ -119,16 +119,16 @@ async def test_what_is_too_large_is_rejected(cluster: str) -> None:
             await broker.send(Event("e-1", "/shop", "film", data=bytes(2_000_000), binary=True))
 
 
-async def test_nobody_there() -> None:
+async def test_no_cluster() -> None:
     broker = KafkaBroker(f"127.0.0.1:{servers.free_port()}", "t", timeout=0.5)
     with pytest.raises(BrokerError, match="no connection to Kafka"):
         await broker.start()
     with pytest.raises(BrokerError, match="not started"):
-        await broker.send(SAID)
+        await broker.send(EVENT)
 
 
-class Producer:
-    """Stands for a producer that fails."""
+class FailingProducer:
+    """A producer that fails."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -142,9 +142,9 @@ async def test_other_trouble_may_pass(name: str) -> None:
     from aiokafka import errors
 
     broker = KafkaBroker("h:1", "t", options={"sasl_plain_password": "s3cret"})
-    broker._producer = Producer(getattr(errors, name)("about s3cret"))
+    broker._producer = FailingProducer(getattr(errors, name)("about s3cret"))
     with pytest.raises(BrokerError, match=name) as raised:
-        await broker.send(SAID)
+        await broker.send(EVENT)
     assert not isinstance(raised.value, EventRejectedError)
     assert "s3cret" not in str(raised.value)
 

@@ -23,7 +23,7 @@ SAID = Event("e-1", "/shop", "order.paid", data=b'{"n":1}', subject="42", dataco
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[NATSServer]:
-    """A server with a stream."""
+    """A server with JetStream."""
     if PROGRAM is None:
         pytest.skip("there is no nats-server here (Debian: apt install nats-server)")
     with NATSServer() as server:
@@ -32,7 +32,7 @@ def server() -> Iterator[NATSServer]:
 
 @asynccontextmanager
 async def stream(server: NATSServer, name: str = "SHOP", **more: Any) -> AsyncIterator[Any]:
-    """A stream for the subjects `shop.*`, empty; it says what it has got."""
+    """An empty stream for the subjects `shop.*`; yields the JetStream context."""
     client = await nats.connect(server.address)
     context = client.jetstream()
     await context.add_stream(name=name, subjects=["shop.*"], **more)
@@ -44,7 +44,7 @@ async def stream(server: NATSServer, name: str = "SHOP", **more: Any) -> AsyncIt
 
 
 async def messages(context: Any, count: int, name: str = "SHOP") -> list[Any]:
-    """Everything in the stream, which must be so much."""
+    """All messages of the stream, whose number is checked."""
     assert (await context.stream_info(name)).state.messages == count
     return [await context.get_msg(name, seq) for seq in range(1, count + 1)]
 
@@ -114,7 +114,7 @@ async def test_what_is_too_large_is_rejected(server: NATSServer) -> None:
             await broker.send(Event("e-1", "/shop", "film", data=bytes(2_000_000), binary=True))
 
 
-async def test_nobody_there_is_told_without_the_password() -> None:
+async def test_an_unreachable_server_is_reported_without_the_password() -> None:
     broker = NATSBroker("nats://me:s3cret@127.0.0.1:1", subject="shop.events", timeout=0.3)
     with pytest.raises(BrokerError, match="no connection to NATS") as raised:
         await broker.start()

@@ -1,4 +1,4 @@
-"""Processes that relay and are killed: nothing is lost, and each event is in one hand at a time."""
+"""Processes that relay and are killed: no event is lost, and one process at a time has each event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.outbox.fake_broker import Desk
-from tests.outbox.receiver import Hang, Receiver, Say
+from tests.outbox.receiver import Hang, Receiver, Respond
 
 from romancy import Client
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.chaos
 
 @contextmanager
 def relaying(database: str, url: str, *, lease: float = 1.0) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that relays, once it has begun; killed at the end."""
+    """A process that relays, after its start; killed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.outbox.relay_process", database, url, str(lease)],
         cwd=ROOT,
@@ -57,20 +57,20 @@ def so_many(count: int, times: Counter[str]) -> bool:
 
 
 async def test_killed_between_sending_and_noting_it_the_event_is_sent_again(database: str) -> None:
-    with Receiver(lambda got, nth: Hang() if nth == 1 else Say()) as receiver:
+    with Receiver(lambda request, nth: Hang() if nth == 1 else Respond()) as receiver:
         with relaying(database, receiver.url) as first:
             await put(database, "e-1")
             await receiver.until(lambda times: times["e-1"] == 1)
-            first.kill()  # the server has the event, and nobody has written that down
+            first.kill()  # the server has received the event, but the delivery is not recorded
             first.wait()
         with relaying(database, receiver.url):
             await receiver.until(lambda times: times["e-1"] == 2)
             await emptied(database)
-    one, two = receiver.got
-    assert one.body == two.body, "the same event, with the same id"
+    one, two = receiver.requests
+    assert one.body == two.body, "the event is repeated with the same id"
 
 
-async def test_whoever_is_killed_nothing_is_lost(database: str) -> None:
+async def test_nothing_is_lost_whichever_process_is_killed(database: str) -> None:
     ids = [f"e-{n:02}" for n in range(40)]
     with Receiver() as receiver:
         await put(database, *ids)

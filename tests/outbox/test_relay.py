@@ -1,4 +1,4 @@
-"""From what a workflow sends to what a broker gets, on every database."""
+"""Events from workflows to brokers, on every database."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ NEVER = RetryPolicy(max_attempts=1)
 
 
 @activity
-async def tell(ctx: ActivityContext, event_id: str, local: bool) -> None:
+async def send_told(ctx: ActivityContext, event_id: str, local: bool) -> None:
     await send_event(ctx, "told", "/shop", {"by": "activity"}, event_id=event_id, local=local)
 
 
 @activity(retry=RetryPolicy.fixed(3, 0))
-async def tell_at_last(ctx: ActivityContext) -> None:
+async def send_at_the_end(ctx: ActivityContext) -> None:
     await send_event(ctx, "told", "/shop", event_id=f"attempt-{ctx.attempt}")
     if ctx.attempt < 3:
         raise RuntimeError("not yet")
 
 
 @activity(transactional=False, retry=NEVER)
-async def tell_at_once(ctx: ActivityContext) -> None:
+async def send_at_once(ctx: ActivityContext) -> None:
     await send_event(ctx, "told", "/shop", event_id="at-once", local=False)
     raise RuntimeError("too late to take it back")
 
 
 @activity
-async def tell_with_session(ctx: ActivityContext) -> None:
+async def send_with_session(ctx: ActivityContext) -> None:
     from sqlalchemy import text
 
     await ctx.session.execute(text("SELECT 1"))
@@ -65,36 +65,43 @@ async def tell_with_session(ctx: ActivityContext) -> None:
 
 
 @workflow
-async def teller(ctx: WorkflowContext, event_id: str, local: bool = True) -> None:
+async def sending_workflow(ctx: WorkflowContext, event_id: str, local: bool = True) -> None:
     await send_event(ctx, "told", "/shop", {"n": 1}, event_id=event_id, subject="s", extensions={"trace": 7}, local=local)
 
 
 @workflow
-async def patient(ctx: WorkflowContext) -> str:
+async def waiting_workflow(ctx: WorkflowContext) -> str:
     return (await wait_event(ctx, "told")).id
 
 
 @workflow
 async def by_activity(ctx: WorkflowContext, event_id: str, local: bool = True) -> None:
-    await tell(ctx, event_id, local)
+    await send_told(ctx, event_id, local)
 
 
 @workflow
 async def by_late_activity(ctx: WorkflowContext) -> None:
-    await tell_at_last(ctx)
+    await send_at_the_end(ctx)
 
 
 @workflow
 async def by_hasty_activity(ctx: WorkflowContext) -> None:
-    await tell_at_once(ctx)
+    await send_at_once(ctx)
 
 
 @workflow
 async def by_session(ctx: WorkflowContext) -> None:
-    await tell_with_session(ctx)
+    await send_with_session(ctx)
 
 
-ALL: list[Workflow[..., Any]] = [teller, patient, by_activity, by_late_activity, by_hasty_activity, by_session]
+ALL: list[Workflow[..., Any]] = [
+    sending_workflow,
+    waiting_workflow,
+    by_activity,
+    by_late_activity,
+    by_hasty_activity,
+    by_session,
+]
 
 
 def app_on(database: str, broker: Any = None, **more: Any) -> App:
@@ -105,18 +112,18 @@ async def entries(app: Client, dead: bool | None = None) -> list[OutboxEntry]:
     return (await app.list_outbox(dead=dead)).items
 
 
-async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    while not await happened():
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    while not await condition():
         await asyncio.sleep(0.005)
 
 
 async def left(app: Client, count: int = 0, dead: bool | None = None) -> list[OutboxEntry]:
-    """Wait until so many entries are left."""
+    """Wait until the outbox has so many entries, and return them."""
 
-    async def so_many() -> bool:
+    async def has_count() -> bool:
         return len(await entries(app, dead)) == count
 
-    await until(so_many)
+    await until(has_count)
     return await entries(app, dead)
 
 
@@ -124,14 +131,14 @@ async def emptied(app: Client) -> None:
     await left(app, 0)
 
 
-# --- what goes out
+# --- sending
 
 
 async def test_an_event_goes_to_those_who_wait_here_and_to_the_broker(database: str) -> None:
     desk = Desk()
     async with app_on(database, desk) as app:
-        waiting = await app.start_workflow(patient)
-        await (await app.start_workflow(teller, "e-1")).result()
+        waiting = await app.start_workflow(waiting_workflow)
+        await (await app.start_workflow(sending_workflow, "e-1")).result()
         await desk.has("e-1")
         assert await waiting.result(timeout=30) == "e-1"
         await emptied(app)
@@ -141,11 +148,11 @@ async def test_an_event_goes_to_those_who_wait_here_and_to_the_broker(database: 
     assert event.time is not None
 
 
-async def test_an_event_for_brokers_only_is_for_nobody_here(database: str) -> None:
+async def test_an_event_for_brokers_only_wakes_no_instance(database: str) -> None:
     desk = Desk()
     async with app_on(database, desk) as app:
-        waiting = await app.start_workflow(patient)
-        await (await app.start_workflow(teller, "out", local=False)).result()
+        waiting = await app.start_workflow(waiting_workflow)
+        await (await app.start_workflow(sending_workflow, "out", local=False)).result()
         await (await app.start_workflow(by_activity, "out-2", local=False)).result()
         accepted = await app.send_event("told", "/shop", event_id="out-3", local=False)
         assert (accepted.duplicate, accepted.instance_ids) == (False, ())
@@ -234,13 +241,13 @@ async def test_what_comes_back_is_known(database: str) -> None:
 
     desk = Desk(post_back)
     async with app_on(database, desk) as app:
-        first = await app.start_workflow(patient)
+        first = await app.start_workflow(waiting_workflow)
         await app.send_event("told", "/shop", event_id="e-1")
         assert await first.result(timeout=30) == "e-1"
-        second = await app.start_workflow(patient)
+        second = await app.start_workflow(waiting_workflow)
         await desk.has("e-1")
         await app.send_event("told", "/shop", event_id="e-2")
-        assert await second.result(timeout=30) == "e-2", "the first came back after it was started, and was no news"
+        assert await second.result(timeout=30) == "e-2", "the first event was a duplicate when it came back"
 
 
 async def test_what_was_for_brokers_only_is_accepted_when_it_comes_back(database: str) -> None:
@@ -249,12 +256,12 @@ async def test_what_was_for_brokers_only_is_accepted_when_it_comes_back(database
 
     desk = Desk(post_back)
     async with app_on(database, desk) as app:
-        waiting = await app.start_workflow(patient)
+        waiting = await app.start_workflow(waiting_workflow)
         await app.send_event("told", "/shop", event_id="e-1", local=False)
         assert await waiting.result(timeout=30) == "e-1"
 
 
-# --- who has no broker
+# --- without a broker
 
 
 async def test_for_brokers_only_there_must_be_one(database: str) -> None:
@@ -262,7 +269,7 @@ async def test_for_brokers_only_there_must_be_one(database: str) -> None:
         for one in (app, client):
             with pytest.raises(ConfigurationError, match="this app has none"):
                 await one.send_event("told", "/shop", local=False)
-        for wf in (teller, by_activity):
+        for wf in (sending_workflow, by_activity):
             handle = await app.start_workflow(wf, "e-1", local=False)
             with pytest.raises(WorkflowFailedError, match="this app has none"):
                 await handle.result()
@@ -271,19 +278,19 @@ async def test_for_brokers_only_there_must_be_one(database: str) -> None:
 
 
 @workflow
-async def teller_and_waiter(ctx: WorkflowContext) -> str:
+async def send_and_wait(ctx: WorkflowContext) -> str:
     await send_event(ctx, "told", "/shop", event_id="e-1", local=False)
     return (await wait_event(ctx, "go on")).id
 
 
 async def test_what_was_sent_with_a_broker_can_be_replayed_without(database: str) -> None:
     desk = Desk()
-    async with App(database, workflows=[teller_and_waiter], broker=desk) as app:
-        handle = await app.start_workflow(teller_and_waiter)
+    async with App(database, workflows=[send_and_wait], broker=desk) as app:
+        handle = await app.start_workflow(send_and_wait)
         await desk.has("e-1")
         while await handle.status() is not Status.WAITING_FOR_EVENT:
             await asyncio.sleep(0.005)
-    async with App(database, workflows=[teller_and_waiter]) as app:
+    async with App(database, workflows=[send_and_wait]) as app:
         await app.send_event("go on", "/shop", event_id="g-1")
         assert await app.get_handle(handle.instance_id).result(timeout=30) == "g-1"
 
@@ -300,7 +307,7 @@ async def test_an_app_leaves_the_rows_of_other_brokers_alone(database: str) -> N
     assert desk.ids == ["mine"]
 
 
-# --- trouble
+# --- errors
 
 
 async def test_one_that_fails_does_not_hold_up_the_others(database: str) -> None:
@@ -321,12 +328,12 @@ async def test_one_that_fails_does_not_hold_up_the_others(database: str) -> None
 
 
 async def test_a_row_is_there_until_the_broker_has_answered(database: str) -> None:
-    """Were it deleted earlier, a crash while the broker takes it would lose the event."""
+    """If it were deleted earlier, a crash during the delivery would lose the event."""
     left: list[str] = []
     apps: list[App] = []
 
     async def answer(event: Event, nth: int) -> None:
-        if event.id == "e-1":  # the relay goes on with another event meanwhile, and writes what it has to write
+        if event.id == "e-1":  # the relay sends another event meanwhile, and records its delivery
             await apps[0].send_event("told", "/shop", event_id="e-2")
             await desk.has("e-2")
             left.extend(entry.event.id for entry in (await apps[0].list_outbox()).items)
@@ -360,7 +367,7 @@ async def test_one_that_hangs_does_not_hold_up_the_others(database: str) -> None
 
 async def test_a_broker_that_is_away_does_not_hold_up_another(database: str) -> None:
     async def away(event: Event, nth: int) -> None:
-        raise ConnectionRefusedError("nobody there")
+        raise ConnectionRefusedError("unreachable")
 
     here, there = Desk(name="here"), Desk(away, name="there")
     async with app_on(database, [there, here]) as app:
@@ -453,7 +460,7 @@ async def test_trouble_is_logged_once_and_its_end_too(database: str, caplog: pyt
     assert "accepts events again" in caplog.text
 
 
-# --- how much at once, and the end
+# --- concurrency and shutdown
 
 
 async def test_a_broker_gets_no_more_at_once_than_it_wants(database: str) -> None:
@@ -534,7 +541,7 @@ async def test_a_send_that_outlives_its_claim_is_cut_off(database: str) -> None:
     assert desk.times == {"e-1": 2}
 
 
-# --- what can be seen
+# --- listing
 
 
 async def test_the_list_has_pages(database: str) -> None:

@@ -13,7 +13,7 @@ from romancy.testing import TestEnvironment
 
 
 @workflow
-async def teller(ctx: WorkflowContext) -> str:
+async def sending_workflow(ctx: WorkflowContext) -> str:
     await send_event(ctx, "told", "/shop", {"n": 1}, local=False)
     await sleep(ctx, 1)
     await send_event(ctx, "told", "/shop", {"n": 2})
@@ -26,7 +26,7 @@ async def test_a_broker_that_is_away_for_a_day_gets_it_then() -> None:
             raise BrokerError("closed")
 
     desk = Desk(away, retry=RetryPolicy(max_attempts=0, max_interval=300))
-    async with TestEnvironment(workflows=[teller], broker=desk) as environment:
+    async with TestEnvironment(workflows=[sending_workflow], broker=desk) as environment:
         start = environment.now()
         await environment.app.send_event("told", "/shop", event_id="e-1", local=False)
         await environment.advance(timedelta(hours=23))
@@ -44,7 +44,7 @@ async def test_the_first_delays_are_those_of_the_policy() -> None:
         raise BrokerError("closed", retry_after=60 if nth == 4 else None)
 
     desk = Desk(never, retry=RetryPolicy(max_attempts=6))
-    async with TestEnvironment(workflows=[teller], broker=desk) as environment:
+    async with TestEnvironment(workflows=[sending_workflow], broker=desk) as environment:
         start = environment.now()
         await environment.app.send_event("told", "/shop", event_id="e-1", local=False)
         await environment.advance(timedelta(hours=1))
@@ -53,19 +53,19 @@ async def test_the_first_delays_are_those_of_the_policy() -> None:
     assert (dead.attempts, dead.next_at) == (6, None)
 
 
-async def test_a_wish_to_be_left_alone_has_a_bound() -> None:
+async def test_retry_after_has_a_bound() -> None:
     async def for_ever(event: Event, nth: int) -> None:
         if nth == 1:
             raise BrokerError("closed", retry_after=10**9)
 
     desk = Desk(for_ever)
-    async with TestEnvironment(workflows=[teller], broker=desk) as environment:
+    async with TestEnvironment(workflows=[sending_workflow], broker=desk) as environment:
         await environment.app.send_event("told", "/shop", event_id="e-1", local=False)
         await environment.advance(timedelta(hours=2))
     assert desk.ids == ["e-1"]
 
 
-async def test_what_was_given_up_long_ago_is_deleted_if_that_is_wished() -> None:
+async def test_old_dead_letters_are_deleted_if_configured() -> None:
     async def never(event: Event, nth: int) -> None:
         raise BrokerError("closed")
 
@@ -73,7 +73,7 @@ async def test_what_was_given_up_long_ago_is_deleted_if_that_is_wished() -> None
         return len((await app.list_outbox()).items)
 
     desk = Desk(never, retry=RetryPolicy.none())
-    async with TestEnvironment(workflows=[teller], broker=desk, outbox_retention=3600) as environment:
+    async with TestEnvironment(workflows=[sending_workflow], broker=desk, outbox_retention=3600) as environment:
         await environment.app.send_event("told", "/shop", event_id="old", local=False)
         await environment.advance(timedelta(minutes=59))
         assert await left(environment.app) == 1
@@ -86,28 +86,28 @@ async def test_what_was_given_up_long_ago_is_deleted_if_that_is_wished() -> None
 @pytest.mark.parametrize("step", range(1, 16))
 async def test_a_crash_at_any_step_loses_nothing(step: int) -> None:
     desk = Desk()
-    async with TestEnvironment(workflows=[teller], broker=desk) as environment:
+    async with TestEnvironment(workflows=[sending_workflow], broker=desk) as environment:
         environment.crash_at_step(step)
-        handle = await environment.app.start_workflow(teller.with_options(instance_id="one")) if step > 2 else None
+        handle = await environment.app.start_workflow(sending_workflow.with_options(instance_id="one")) if step > 2 else None
         if handle is None:
-            return await _start_whatever_happens(environment, desk)
+            return await _start_in_spite_of_a_crash(environment, desk)
         assert await handle.result() == "done"
         await environment.advance(timedelta(minutes=5))
         assert (await environment.app.list_outbox()).items == []
-    _told_each_once_or_more(desk)
+    _check_delivered(desk)
 
 
-async def _start_whatever_happens(environment: TestEnvironment, desk: Desk) -> None:
-    """The process dies while the workflow is being started: whoever starts it starts it again."""
+async def _start_in_spite_of_a_crash(environment: TestEnvironment, desk: Desk) -> None:
+    """The process dies during the start of the workflow, so the caller starts it again."""
     with pytest.raises(StoreError):
-        await environment.app.start_workflow(teller.with_options(instance_id="one"))
+        await environment.app.start_workflow(sending_workflow.with_options(instance_id="one"))
     while environment.crashes == 0:
         await environment.settle()
-    assert await (await environment.app.start_workflow(teller.with_options(instance_id="one"))).result() == "done"
+    assert await (await environment.app.start_workflow(sending_workflow.with_options(instance_id="one"))).result() == "done"
     await environment.advance(timedelta(minutes=5))
-    _told_each_once_or_more(desk)
+    _check_delivered(desk)
 
 
-def _told_each_once_or_more(desk: Desk) -> None:
+def _check_delivered(desk: Desk) -> None:
     assert {event.data for event in desk.kept} == {b'{"n":1}', b'{"n":2}'}
-    assert len(set(desk.ids)) == 2, "the ids are the same each time"
+    assert len(set(desk.ids)) == 2, "the repetition has the same ids"
