@@ -162,7 +162,7 @@ async def test_without_one_workers_look_and_say_so_once(pooled: str, caplog: pyt
 
 
 async def test_who_insists_on_hints_is_refused(pooled: str) -> None:
-    with pytest.raises(ConfigurationError, match="pooler in between") as caught:
+    with pytest.raises(ConfigurationError, match="a pooler assigns") as caught:
         async with App(pooled, workflows=[many_kinds], listen_notify=True):
             pass
     assert "listen_dsn=" in str(caught.value)
