@@ -123,7 +123,7 @@ def _difference(
     create: CreateInstance, recorded: bytes | None, workflow: Workflow[..., Any] | None, filled: Callable[[Any], Any] | None
 ) -> Difference | None:
     if recorded is None:
-        return Difference(why="its input is not stored any more, and its digest differs")
+        return Difference(why="its input is no longer stored, and its digest differs")
     if event_of_input(recorded) is not None:
         return Difference(why="it was started by an event")
     if workflow is None:

@@ -93,7 +93,8 @@ async def test_the_line_of_a_workflow_that_raises(database: str, caplog: pytest.
     assert _lines(caplog) == [
         (
             "WARNING",
-            f"'d' of divide failed: ZeroDivisionError: division by zero (test_failure_log.py:{_line(divide)} in divide)",
+            "instance 'd' of divide failed: ZeroDivisionError: division by zero "
+            f"(test_failure_log.py:{_line(divide)} in divide)",
         )
     ]
 

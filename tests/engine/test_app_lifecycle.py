@@ -145,7 +145,7 @@ async def test_result_times_out_and_the_instance_goes_on(database: str) -> None:
     async with App(database, workflows=[blocked.workflow]) as app:
         handle = await app.start_workflow(blocked.workflow)
         await blocked.running.wait()
-        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s; it continues"):
+        with pytest.raises(TimeoutError, match=r"did not end within 0\.01 s; it continues"):
             await handle.result(timeout=0.01)
         with pytest.raises(RomancyError):
             await handle.result(timeout=-1)

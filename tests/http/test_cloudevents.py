@@ -192,11 +192,11 @@ def test_a_wrong_attribute_is_named(changes: dict[str, Any], message: str) -> No
         (b"{", "not JSON"),
         (b"[]", "an array"),
         (b"null", "null"),
-        (b'"x"', "a text"),
+        (b'"x"', "a string"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         (b'{"type":"x"}', "specversion"),
-        (b'{"id":"1","id":"2"}', "'id' stands twice"),
-        (b'{"data":{"a":{"b":1,"b":2}}}', "'b' stands twice"),
+        (b'{"id":"1","id":"2"}', "'id' appears twice"),
+        (b'{"data":{"a":{"b":1,"b":2}}}', "'b' appears twice"),
         (b'{"data":NaN}', "NaN"),
         (b'{"data":-Infinity}', "-Infinity"),
         (structured().replace(b"99.99", b"1e999"), "too large"),
@@ -265,7 +265,7 @@ def test_wrong_headers_are_explained(headers: dict[str, str], message: str) -> N
 
 def test_a_header_that_stands_twice() -> None:
     pairs = [(name.encode(), value.encode()) for name, value in binary().items()]
-    with pytest.raises(MalformedEventError, match="ce-id stands twice"):
+    with pytest.raises(MalformedEventError, match="ce-id appears twice"):
         cloudevents.parse([*pairs, (b"CE-ID", b"2")], b"")
     with pytest.raises(MalformedEventError, match="Content-Type appears twice"):
         cloudevents.parse([*pairs, (b"content-type", b"a/b"), (b"Content-Type", b"c/d")], b"")

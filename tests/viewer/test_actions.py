@@ -317,7 +317,7 @@ def test_the_role_read_sees_no_buttons_and_cannot_act(new_site: Callable[..., Si
         if wrong:
             page.get_by_label("Token").fill(wrong)
             page.get_by_role("button", name="Log in").click()
-            assert "no token" in page.locator("main").inner_text()
+            assert "not a token" in page.locator("main").inner_text()
     assert find_faults(page) == []
     page.goto(f"{site.root}/viewer/instances?q=one")
     page.get_by_label("Token").fill("guest-token")

@@ -43,7 +43,7 @@ NEEDS: Needs = {
     ("POST", LOGOUT): Need.ENTER,
 }
 _MAX_FORM = 16 * 1024
-_NOT_VALID = "That is no token of this app, or it is not valid any more."
+_NOT_VALID = "That is not a token of this app, or the token has expired."
 
 
 def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:

@@ -29,7 +29,7 @@ def decoder(codec: ValueCodec, name: str, near: str) -> Callable[[Resolution], A
         except PayloadError as error:
             # When the value was recorded, it was decoded once to check it, so the type must have changed since.
             raise DeterminismViolationError(
-                f"recorded: {resolution.op} with a result that no longer fits the return type of {name}: {error}"
+                f"recorded: {resolution.op} with a result that no longer matches the return type of {name}: {error}"
             ) from error
 
     return decode

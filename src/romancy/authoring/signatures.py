@@ -74,5 +74,5 @@ def refuse_unknown(what: str, unknown: Mapping[str, object], fn: Callable[..., A
     parameters = inspect.signature(fn).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}."
+    hint = f" Did you mean {near[0]!r}?" if near else f" The options are {', '.join(known)}."
     raise ConfigurationError(f"{what}() has no option {name!r}.{hint}")

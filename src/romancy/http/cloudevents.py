@@ -287,7 +287,7 @@ def _kind(value: Any) -> str:
     return _KINDS.get(type(value), "an object")
 
 
-_KINDS = {list: "an array", str: "a text", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
+_KINDS = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
 
 
 def _describe(value: Any) -> str:

@@ -196,7 +196,7 @@ class Committer:
     def problem(self) -> str | None:
         """The reason why nothing can be written, unless it is a failure of the database itself."""
         if self.is_dead:
-            return "nothing is written any more: the committer has stopped"
+            return "nothing can be written: the committer has stopped"
         if len(self._failing) > 1:  # a single failing write does not show that other writes fail
             return "recent writes have failed; the log has the details"
         return None
@@ -213,7 +213,7 @@ class Committer:
         if not self._tasks:
             raise StoreError("This app is not running: use `async with app`, or `await app.startup()`.")
         if self._dead:
-            raise StoreError("This app cannot write any more: its committer has stopped. See the log, and restart the app.")
+            raise StoreError("This app can no longer write: its committer has stopped. See the log, and restart the app.")
         future: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         self._submitted.append(_SubmittedWrite(write, future, then, self._check_count + _CHECKS_PER_TIMEOUT + 1))
         if self._deadline_timer is None:

@@ -82,7 +82,7 @@ class Probe(Generic[C]):
         except TimeoutError as error:
             found = StoreError(
                 f"The database {self._database.label} did not respond to two connections at a time within "
-                f"{_PROBE_TIMEOUT:.0f} s. Is there a pooler in between that has a single connection to it, or does another "
+                f"{_PROBE_TIMEOUT:.0f} s. Is there a pooler with a single connection to the server, or does another "
                 "transaction lock the table romancy_messaging_lock?"
             )
             found.retryable = True
@@ -105,7 +105,7 @@ class Probe(Generic[C]):
             raise self._refusal("a lock that one connection has was given to another (NOWAIT)")
         await database.begin(other, self._fresh_token(), serialized=False)
         if await self._rows(other, "probe_skip"):
-            raise self._refusal("a row that one connection has locked was not left out by another (SKIP LOCKED)")
+            raise self._refusal("a row that one connection has locked was not skipped by another (SKIP LOCKED)")
         waiting = asyncio.ensure_future(self._rows(other, "lock_messaging"))
         try:
             servers = [await self._server_name(one)]
