@@ -1,4 +1,4 @@
-"""The pages of the documentation, taken apart: what is code, what is output, what is linked.
+"""Reads the pages of the documentation: their code, their output, their links and headings.
 
 A page is run as one program: `python tests/docs/pages.py PAGE` executes its ```python blocks one after another in one
 namespace. A block whose first line is a file's name (`# shop.py`) is written to that file instead. A ```text block is
@@ -28,7 +28,7 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block: its language, its text, and the line of the page on which the text begins."""
+    """A fenced block: its language, its text, and the line of the page on which the text begins."""
 
     language: str
     text: str
@@ -36,7 +36,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file this block is to be saved as, if it says so."""
+        """The name of the file to which this block is saved, if its first line names one."""
         match = _FILE.match(self.text)
         return match[1] if match else None
 
@@ -47,7 +47,7 @@ def pages() -> list[Path]:
 
 
 def name_of(page: Path) -> str:
-    """How a test calls the page."""
+    """The path of a page, relative to the repository."""
     return str(page.relative_to(ROOT))
 
 
@@ -68,7 +68,7 @@ def links_of(page: Path) -> list[str]:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The headings of a page, as links name them."""
+    """The anchors of a page's headings."""
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings_of(page)}
 
 
@@ -88,7 +88,7 @@ def table_of(page: Path, heading: str) -> list[list[str]]:
 
 
 def run(page: Path) -> None:
-    """Execute the code of a page, here."""
+    """Execute the code of a page in this process."""
     namespace: dict[str, Any] = vars(sys.modules["__main__"])
     for block in blocks_of(page):
         if block.language == "python":
@@ -100,7 +100,7 @@ def run(page: Path) -> None:
 
 
 def _execute(block: Block, page: Path, namespace: dict[str, Any]) -> None:
-    source = "\n" * (block.line - 1) + block.text  # so that errors, and `inspect`, name the line of the page
+    source = "\n" * (block.line - 1) + block.text  # tracebacks and `inspect` then show the line number of the page
     code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
         asyncio.run(eval(code, namespace))
@@ -109,5 +109,5 @@ def _execute(block: Block, page: Path, namespace: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.path[0] = ""  # what a page saves it can import; what lies beside this file it cannot
+    sys.path[0] = ""  # a page may import the files that it saves, but not the modules beside this file
     run(Path(sys.argv[1]))

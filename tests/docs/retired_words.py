@@ -1,4 +1,4 @@
-"""Finds words that the project does not use: `python tests/docs/retired_words.py [path ...]` lists them."""
+"""Finds the retired words of the project: `python tests/docs/retired_words.py [path ...]` lists their uses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_name("retired_words.toml")
 _UNREAD = (".png", ".svg", ".json", ".gz", ".woff2", ".ico", "constraints.txt", "LICENSE", TABLE.name, "test_vocabulary.py")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-"""Also within a name: `_enlist_worker` and `EnlistedWorker` hold two or three words each."""
+"""A word, also within a name: `_start_worker` and `StartedWorker` consist of two words each."""
 
 
 class Use(NamedTuple):
-    """A retired word, and where it stands."""
+    """A use of a retired word, with its path and line."""
 
     path: str
     line: int
@@ -57,7 +57,7 @@ def tracked(paths: Iterable[str] = ()) -> list[str]:
 
 
 def _forms(word: str) -> set[str]:
-    """A word, and what it becomes in a sentence."""
+    """The forms of a word: the word itself, its plural and two forms of the verb."""
     stem = word.removesuffix("e")
     plural = word[:-1] + "ies" if word.endswith("y") else word + "s"
     return {word, plural, f"{stem}ed", f"{stem}ing"}

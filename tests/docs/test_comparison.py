@@ -1,4 +1,4 @@
-"""The comparison says what was measured, and nothing else."""
+"""Tests that every figure of the comparison page was measured."""
 
 from __future__ import annotations
 

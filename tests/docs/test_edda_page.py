@@ -1,4 +1,4 @@
-"""The page on Edda's names has every name, and every option."""
+"""Tests that the page on the Edda layer lists every name and every option."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from romancy.integrations.edda.unsupported import MODULES as MISSING
 
 PAGE = DOCS / "reference" / "edda.md"
 PARTS = {"addressed_events", "coercion", "current_app", "facades", "result_types", "unsupported"}
-"""Modules that Edda has not: they are ours alone."""
+"""Modules of the layer that Edda does not have."""
 MODULES = [one.name for one in pkgutil.walk_packages(edda.__path__, f"{edda.__name__}.")]
 
 
@@ -48,14 +48,14 @@ def test_every_module_is_in_the_table_with_what_it_has() -> None:
             assert f"`{name}`" in text, f"{module}.{name}"
 
 
-def test_everything_of_a_context_and_an_app_is_there() -> None:
+def test_every_name_of_a_context_and_an_app_is_there() -> None:
     assert public(WorkflowContext) <= first_cells("The context")
     text = prose_of(PAGE)
     for name in public(EddaApp) | set(inspect.signature(EddaApp).parameters) - {"options"}:
         assert f"`{name}`" in text, name
 
 
-def test_everything_of_a_server_of_tools_is_there() -> None:
+def test_every_name_of_a_tool_server_is_there() -> None:
     assert public(EddaMCPServer) == first_cells("Tools for assistants")
     line = next(one for one in PAGE.read_text(encoding="utf-8").splitlines() if "`EddaMCPServer(name" in one)
     assert all(name in line for name in set(inspect.signature(EddaMCPServer).parameters) - {"options"})
@@ -67,10 +67,10 @@ def test_every_hook_is_there_with_its_arguments() -> None:
     assert rows == {name: list(inspect.signature(one).parameters)[1:] for name, one in methods.items()}
 
 
-def test_what_is_not_offered_is_listed() -> None:
+def test_unavailable_names_are_listed() -> None:
     assert first_cells("Not offered") == {*MODULE, *MISSING}
 
 
 @pytest.mark.parametrize("name", sorted(MODULE))
-def test_what_is_not_offered_is_not_there(name: str) -> None:
+def test_an_unavailable_name_is_not_exported(name: str) -> None:
     assert name not in edda.__all__

@@ -1,4 +1,4 @@
-"""The page on metrics and the dashboard name what there is, and nothing else."""
+"""Tests that the page on metrics and the dashboard name exactly the existing metrics."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ PAGE = DOCS / "reference" / "metrics.md"
 SECTIONS = ["Instances", "Activities", "Events and messages", "The worker", "The database", "The outbox"]
 
 
-async def all_figures(file: str) -> dict[str, Metric]:
+async def all_metrics(file: str) -> dict[str, Metric]:
     async with App(file, workflows=[], broker=Desk()) as app:
-        return {figure.name: figure for figure in app.metrics()}
+        return {metric.name: metric for metric in app.metrics()}
 
 
 async def test_every_metric_is_in_a_table_with_its_kind_and_labels(file: str) -> None:
-    figures = await all_figures(file)
+    metrics = await all_metrics(file)
     rows = [row for section in SECTIONS for row in table_of(PAGE, section)]
     documented = {name: (kind, labels.replace("`", "")) for name, kind, labels, _ in rows}
-    assert documented == {name: (one.kind, ", ".join(one.labels)) for name, one in figures.items()}
+    assert documented == {name: (one.kind, ", ".join(one.labels)) for name, one in metrics.items()}
     assert set(SECTIONS) <= set(headings_of(PAGE))
 
 
 async def test_every_value_of_a_bounded_label_is_named(file: str) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    figures = await all_figures(file)
+    metrics = await all_metrics(file)
     for name in ("romancy_requests_total", "romancy_store_errors_total", "romancy_claim_lag_seconds"):
-        for labels, _ in figures[name].values:
+        for labels, _ in metrics[name].values:
             assert f"`{labels[0]}`" in text, labels
     assert f"up to {MOST_WORKFLOWS} workflows and {MOST_ACTIVITIES} activities" in text
 
@@ -48,26 +48,26 @@ def queries() -> list[str]:
     return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
 
 
-async def test_the_dashboard_shows_every_metric_and_asks_for_no_other(file: str) -> None:
-    figures = await all_figures(file)
-    asked = {name for query in queries() for name in re.findall(r"romancy_\w+", query)}
-    buckets = {f"{name}_bucket" for name, one in figures.items() if one.kind == "histogram"}
-    plain = {name for name, one in figures.items() if one.kind != "histogram"}
-    assert asked == buckets | plain
+async def test_the_dashboard_shows_every_metric_and_no_other(file: str) -> None:
+    metrics = await all_metrics(file)
+    queried = {name for query in queries() for name in re.findall(r"romancy_\w+", query)}
+    buckets = {f"{name}_bucket" for name, one in metrics.items() if one.kind == "histogram"}
+    plain = {name for name, one in metrics.items() if one.kind != "histogram"}
+    assert queried == buckets | plain
 
 
-async def test_the_dashboard_and_the_alerts_ask_by_labels_that_exist(file: str) -> None:
-    figures = await all_figures(file)
+async def test_the_dashboard_and_the_alerts_use_existing_labels(file: str) -> None:
+    metrics = await all_metrics(file)
     alerts = re.findall(r"expr: (.+?)[,}]\s*(?:for|$)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     for query in queries() + alerts:
         (name, *_) = re.findall(r"romancy_\w+", query)
-        known = {"job", "le", *figures[name.removesuffix("_bucket")].labels}
+        known = {"job", "le", *metrics[name.removesuffix("_bucket")].labels}
         grouped = [label for inner in re.findall(r"by \(([^)]+)\)", query) for label in inner.split(", ")]
         selected = re.findall(r"(\w+)=~?\"", query)
         assert set(grouped + selected) <= known, query
 
 
-def test_panels_do_not_lie_on_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     taken: dict[tuple[int, int], str] = {}
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -1,4 +1,4 @@
-"""The order shop serves its customers, on every database."""
+"""Tests the order shop of the examples on every database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_shop_serves_its_customers(bare_database: str, tmp_path: Path) -> No
         timeout=100,
         check=False,
     )
-    said = (examples.order_shop.__doc__ or "").partition("Output with --once:\n")[2]
-    assert done.stdout.splitlines() == [line.strip() for line in said.splitlines()], done.stderr
+    documented = (examples.order_shop.__doc__ or "").partition("Output with --once:\n")[2]
+    assert done.stdout.splitlines() == [line.strip() for line in documented.splitlines()], done.stderr
     assert done.returncode == 0
-    assert "ERROR" not in done.stderr  # a busy machine may be warned about
+    assert "ERROR" not in done.stderr  # warnings are allowed, for example about a slow machine

@@ -1,4 +1,4 @@
-"""The reference is complete: what the code has, the pages name, with the same defaults."""
+"""Tests that the reference documents every name, option and default of the code."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ EXPLANATION = DOCS / "explanation"
 ERRORS = [one for one in vars(error_module).values() if isinstance(one, type) and one.__module__ == error_module.__name__]
 
 RECORDS = [Instance, WaitingFor, HistoryEntry, AttemptEntry, JournalLine]
-SAID = [ReceivedEvent, ReceivedMessage, AcceptedEvent, UndeliverableEvent, OutboxEntry]
-TALKING = [
+MESSAGING_RECORDS = [ReceivedEvent, ReceivedMessage, AcceptedEvent, UndeliverableEvent, OutboxEntry]
+MESSAGING_FUNCTIONS = [
     *[romancy.wait_event, romancy.send_event],
     *[romancy.subscribe, romancy.unsubscribe, romancy.receive, romancy.publish, romancy.send_to],
     *[romancy.join_group, romancy.leave_group, romancy.get_group_members, romancy.send_to_group],
@@ -110,30 +110,30 @@ def fields(cls: Any) -> list[str]:
     return [field.name for field in dataclasses.fields(cls)]
 
 
-@pytest.mark.parametrize("record", RECORDS + SAID, ids=lambda record: record.__name__)
+@pytest.mark.parametrize("record", RECORDS + MESSAGING_RECORDS, ids=lambda record: record.__name__)
 def test_every_field_is_in_its_table(record: type) -> None:
-    page = "messaging.md" if record in SAID else "instances-and-history.md"
+    page = "messaging.md" if record in MESSAGING_RECORDS else "instances-and-history.md"
     rows = table_of(REFERENCE / page, record.__name__)
     assert [row[0] for row in rows] == fields(record)
 
 
 def signature_of(function: Callable[..., Any]) -> str:
-    """How a call of a function is written in the reference: `publish(ctx, channel, data, *, metadata=None)`."""
+    """The signature of a function as the reference writes it: `publish(ctx, channel, data, *, metadata=None)`."""
     signature = inspect.signature(function)
     bare = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
     text = str(inspect.Signature(bare)).replace("'", '"')
     return f"{function.__name__}{text.replace('(self, ', '(')}"
 
 
-@pytest.mark.parametrize("function", TALKING, ids=lambda function: function.__name__)
-def test_every_function_that_talks_is_in_the_reference_as_it_is_called(function: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("function", MESSAGING_FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_messaging_function_is_in_the_reference_with_its_signature(function: Callable[..., Any]) -> None:
     assert f"| `{signature_of(function)}` |" in prose_of(REFERENCE / "messaging.md")
 
 
-def test_every_call_that_talks_is_documented_as_it_is_called() -> None:
+def test_every_messaging_call_is_documented_with_its_signature() -> None:
     rows = {row[0] for row in table_of(REFERENCE / "app-and-client.md", "Talk")}
     names = [row.partition("(")[0] for row in rows]
-    assert {function.__name__ for function in TALKING} & public(Client) <= set(names)
+    assert {function.__name__ for function in MESSAGING_FUNCTIONS} & public(Client) <= set(names)
     assert rows == {signature_of(getattr(Client, name)) for name in names}
 
 
@@ -145,7 +145,7 @@ def test_every_mode_of_a_channel_is_documented() -> None:
 
 def test_every_kind_and_outcome_is_documented() -> None:
     page = REFERENCE / "instances-and-history.md"
-    assert {row[0] for row in table_of(page, "Kinds")} == {kind.value for kind in Kind} - {"start"}  # never recorded
+    assert {row[0] for row in table_of(page, "Kinds")} == {kind.value for kind in Kind} - {"start"}  # not in histories
     assert {row[0] for row in table_of(page, "Outcomes")} == {outcome.value for outcome in Outcome}
 
 
@@ -166,7 +166,7 @@ def test_every_field_of_a_retry_policy_is_documented() -> None:
 
 
 def public(cls: type) -> set[str]:
-    """The public names of a class, and the attributes its objects get."""
+    """The public names of a class and of its instances' attributes."""
     given = set(re.findall(r"self\.([a-z]\w*)(?:: .+)? = ", inspect.getsource(cls)))
     return {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("_")} | given
 
@@ -211,12 +211,12 @@ PUBLIC = [*romancy.__all__, *testing.__all__, *brokers.__all__, *opentelemetry._
 
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC)))
-def test_every_public_name_is_in_a_page_that_somebody_wrote(name: str) -> None:
+def test_every_public_name_is_in_a_page_that_is_not_generated(name: str) -> None:
     written = [page for page in pages() if page.is_relative_to(DOCS) and page != GENERATED]
     assert any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", page.read_text(encoding="utf-8")) for page in written)
 
 
-def test_the_page_of_all_names_is_what_the_code_says() -> None:
+def test_the_page_of_all_names_is_current() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -224,17 +224,17 @@ def test_the_page_of_all_names_is_what_the_code_says() -> None:
 
 def test_every_public_name_has_a_docstring() -> None:
     parts = re.split(r"^###+ `(.+)`\n", GENERATED.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    told = dict(zip(parts[::2], parts[1::2], strict=True))
-    assert {*romancy.__all__, *testing.__all__, *brokers.__all__} <= set(told)
+    entries = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert {*romancy.__all__, *testing.__all__, *brokers.__all__} <= set(entries)
     constants = {"Duration", "POINTS", "__version__"}
     bare = re.compile(r"```py\n.*?\n```|^## [^\n]+$", re.DOTALL | re.MULTILINE)
-    mute = {name for name, text in told.items() if not bare.sub("", text).strip()}
-    assert mute == constants
+    undocumented = {name for name, text in entries.items() if not bare.sub("", text).strip()}
+    assert undocumented == constants
 
 
 @pytest.mark.parametrize("command", sorted({one.path.split()[0] for one in levels(parser()) if one.path}))
 def test_every_command_has_a_section(command: str) -> None:
-    """tests/cli looks at the options of each."""
+    """The options of each command are checked in `tests/cli`."""
     sections = [heading.split(", ") for heading in headings_of(REFERENCE / "command-line.md")]
     assert any(command in names for names in sections)
 
@@ -288,6 +288,6 @@ def test_pages_are_plain() -> None:
     for page in pages():
         if page.is_relative_to(DOCS):
             text = page.read_text(encoding="utf-8")
-            odd = {character for character in text if ord(character) > 0x2500}
-            assert not odd, f"{name_of(page)}: {odd}"
+            unusual = {character for character in text if ord(character) > 0x2500}
+            assert not unusual, f"{name_of(page)}: {unusual}"
             assert text.startswith("# "), name_of(page)

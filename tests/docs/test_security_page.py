@@ -1,4 +1,4 @@
-"""What the page on security says is set by default is shown by tests: each sentence by some, and each of these exists."""
+"""Tests that existing tests prove each sentence of the security page that promises something."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ ADVICE = (
     "Treat the right to write the database",
     "Anyone who can write the database can start any workflow",
 )
-"""Beginnings or parts of sentences that promise nothing."""
+"""Parts of sentences that promise nothing."""
 
-SHOWN: dict[str, tuple[str, ...]] = {
-    # who can do what
+PROVEN_BY: dict[str, tuple[str, ...]] = {
+    # access
     "`auth` set |": (
         f"{ACCESS}::test_strangers_are_asked_who_they_are",
         f"{API}::test_unauthenticated_callers_get_the_same_response_everywhere",
@@ -65,14 +65,14 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "| a token with role `admin`": (f"{ACCESS}::test_roles", f"{API}::test_needed_roles"),
     "| anyone who can **read** the database": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
     "| anyone who can **write** the database": (f"{CODEC}::test_a_plain_row_in_place_of_an_encrypted_one",),
-    # the door
-    "listens on `127.0.0.1`": ("tests/docs/test_security_page.py::test_it_listens_to_this_machine_unless_told_otherwise",),
+    # access control of the HTTP interface
+    "listens on `127.0.0.1`": ("tests/docs/test_security_page.py::test_the_server_listens_on_loopback_by_default",),
     "Without `auth` everything but the health checks answers": (
         f"{ACCESS}::test_events_are_taken_from_this_machine_only",
         f"{ACCESS}::test_a_forwarded_request_is_not_from_this_machine",
         f"{ACCESS}::test_pages_in_a_browser_may_neither_steer_nor_send",
         f"{API}::test_without_auth_only_this_machine",
-        f"{ORIGINS}::test_a_name_that_was_pointed_here_opens_nothing",
+        f"{ORIGINS}::test_a_foreign_name_for_this_machine_is_refused",
     ),
     "`romancy serve` warns": (
         f"{SERVE}::test_the_server_warns_if_other_machines_can_reach_it_without_auth",
@@ -85,7 +85,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{ACCESS}::test_no_other_spelling_of_a_path_needs_no_token",
         "tests/api/test_fuzz.py::test_no_spelling_of_a_path_lets_an_unauthenticated_caller_in",
     ),
-    # tokens, deeds, sessions
+    # tokens, actions, sessions
     "compared in constant time": ("tests/docs/test_security_page.py::test_every_token_is_compared_in_constant_time",),
     "They are not written to logs": (
         f"{ACCESS}::test_a_token_does_not_show_its_value",
@@ -127,8 +127,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "There is no CORS": ("tests/docs/test_security_page.py::test_no_other_origin_may_read",),
     "Every response carries a Content-Security-Policy": (f"{ASGI}::test_every_response_restricts_browsers",),
     "Stored user data is escaped": (
-        "tests/viewer/test_hostile_text.py::test_nothing_of_it_is_obeyed",
-        "tests/viewer/test_hostile_text.py::test_all_of_it_is_shown",
+        "tests/viewer/test_hostile_text.py::test_hostile_text_is_not_executed",
+        "tests/viewer/test_hostile_text.py::test_hostile_text_is_shown_escaped",
         "tests/cli/test_command.py::test_control_characters_are_escaped",
         "tests/cli/test_command.py::test_control_characters_of_arguments_are_escaped_in_messages",
     ),
@@ -202,11 +202,11 @@ SHOWN: dict[str, tuple[str, ...]] = {
         f"{HTTP}::test_who_does_not_answer_gets_it_again",
     ),
 }
-"""A part of each sentence, and the tests that show it."""
+"""The tests that prove each sentence, by a part of the sentence."""
 
 
 def sentences() -> list[str]:
-    """The sentences of the parts that promise something, and the rows of their tables."""
+    """The sentences and the table rows of the parts that promise something."""
     found: list[str] = []
     for part in PARTS:
         text = re.split(rf"^##+ {part}\n", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
@@ -225,12 +225,12 @@ def is_head(rows: list[str], at: int) -> bool:
 
 
 @pytest.mark.parametrize("sentence", sentences())
-def test_a_sentence_is_shown_by_tests(sentence: str) -> None:
-    assert [part for part in (*SHOWN, *ADVICE) if part in sentence], "say in SHOWN which tests show it"
+def test_a_sentence_is_proven_by_tests(sentence: str) -> None:
+    assert [part for part in (*PROVEN_BY, *ADVICE) if part in sentence], "name the tests that prove it in PROVEN_BY"
 
 
-def test_no_sentence_is_shown_that_is_not_there() -> None:
-    assert [part for part in (*SHOWN, *ADVICE) if not any(part in one for one in sentences())] == []
+def test_every_part_is_in_a_sentence() -> None:
+    assert [part for part in (*PROVEN_BY, *ADVICE) if not any(part in one for one in sentences())] == []
 
 
 @cache
@@ -239,16 +239,16 @@ def functions_of(path: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-@pytest.mark.parametrize("test", sorted({test for tests in SHOWN.values() for test in tests}))
+@pytest.mark.parametrize("test", sorted({test for tests in PROVEN_BY.values() for test in tests}))
 def test_the_tests_exist(test: str) -> None:
     path, _, name = test.partition("::")
     assert name in functions_of(path)
 
 
-# --- what has no better place
+# --- tests without another file
 
 
-def test_it_listens_to_this_machine_unless_told_otherwise() -> None:
+def test_the_server_listens_on_loopback_by_default() -> None:
     given = parser().parse_args(["serve", "shop:app"])
     assert given.host == "127.0.0.1"
 
@@ -280,27 +280,27 @@ def test_every_token_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_no_other_origin_may_read() -> None:
-    stranger = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+    headers = {"origin": "http://evil.example", "access-control-request-method": "POST"}
     for method in ("OPTIONS", "GET", "POST"):
         for path in ("/events", "/api/v1/instances", "/viewer/", "/metrics"):
-            answer = await call(serve(Recorder(), [Token("secret")]), path, method=method, headers=stranger)
+            answer = await call(serve(Recorder(), [Token("secret")]), path, method=method, headers=headers)
             assert not [name for name in answer.headers if name.startswith("access-control")]
             assert answer.status >= 400
 
 
 async def test_no_token_is_in_the_database(tmp_path: Path) -> None:
-    token, file = "t0k3n-that-nobody-may-find", tmp_path / "shop.db"
-    shown = {"authorization": f"Bearer {token}"}
+    token, file = "t0k3n-that-is-stored-nowhere", tmp_path / "shop.db"
+    authorization = {"authorization": f"Bearer {token}"}
     async with App(str(file), workflows=[], auth=[Token(token)]) as app:
-        assert (await call(app, "/events", structured(), headers={**STRUCTURED, **shown})).status == 202
-        assert (await call(app, "/cancel/one", headers=shown)).status == 404
-        lines = json.loads((await call(app, "/api/v1/audit", method="GET", headers=shown)).body)["items"]
+        assert (await call(app, "/events", structured(), headers={**STRUCTURED, **authorization})).status == 202
+        assert (await call(app, "/cancel/one", headers=authorization)).status == 404
+        lines = json.loads((await call(app, "/api/v1/audit", method="GET", headers=authorization)).body)["items"]
         assert lines == []
         assert token.encode() not in stored_in(tmp_path)
 
 
 def stored_in(folder: Path) -> bytes:
-    """All that lies in a folder."""
+    """The contents of all files in a folder."""
     return b"".join(file.read_bytes() for file in folder.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""The site: every page is in the navigation, it builds without a warning, and its links are checked where they end."""
+"""Tests of the documentation site: navigation, pictures, a build without warnings, and the check of its links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICTURES = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def navigation() -> dict[str, str]:
-    """The pages of the navigation, with their titles. The file has a line for each; no YAML is needed to read that."""
+    """The titles of the navigation's pages. The file has one line for each page, so no YAML parser is needed."""
     text = CONFIGURATION.read_text(encoding="utf-8").partition("\nnav:\n")[2]
     return {page: title for title, page in re.findall(r"- ([^:\n]+): (\S+\.md)$", text, re.MULTILINE)}
 
@@ -27,7 +27,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert set(navigation()) == written, "add it to `nav` in mkdocs.yml"
 
 
-def test_the_navigation_calls_pages_as_they_call_themselves() -> None:
+def test_the_navigation_has_the_titles_of_the_pages() -> None:
     assert {page: headings_of(DOCS / page)[0] for page in navigation()} == navigation()
 
 
@@ -40,14 +40,14 @@ def test_every_picture_is_shown_and_described() -> None:
     shown: set[Path] = set()
     for page in DOCS.rglob("*.md"):
         for words, picture in PICTURES.findall(page.read_text(encoding="utf-8")):
-            assert words, f"{page.name}: {picture} needs words for those who do not see it"
+            assert words, f"{page.name}: {picture} needs an alternative text"
             shown.add((page.parent / picture).resolve())
     assert shown == set((DOCS / "pictures").iterdir())
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The documentation, to be built or spoilt."""
+    """A copy of the documentation that a test may change and build."""
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copy(CONFIGURATION, tmp_path)
     return tmp_path
@@ -57,7 +57,7 @@ def built(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SITE), str(folder)], capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_it_builds_without_a_warning_and_every_link_leads_somewhere(copy: Path) -> None:
+def test_the_site_builds_without_a_warning_or_a_broken_link(copy: Path) -> None:
     done = built(copy)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (copy / "build" / "site" / "tutorial" / "first-workflow" / "index.html").exists()
@@ -73,7 +73,7 @@ def test_it_builds_without_a_warning_and_every_link_leads_somewhere(copy: Path) 
         '<a href="nowhere/">nowhere</a>',
     ],
 )
-def test_what_is_wrong_is_found(copy: Path, planted: str) -> None:
+def test_a_planted_fault_is_found(copy: Path, planted: str) -> None:
     index = copy / "docs" / "index.md"
     index.write_text(f"{index.read_text(encoding='utf-8')}\n{planted}\n", encoding="utf-8")
     done = built(copy)

@@ -1,4 +1,4 @@
-"""The documentation is executed: every page runs and prints what it says, every link leads somewhere."""
+"""Tests that run every page and every example and compare the output, and that check the links."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import ROOT, anchors_of, blocks_of, links_of, name_of, pages
 
-PATIENCE = 120
+TIMEOUT = 120
 RUNNER = Path(__file__).with_name("pages.py")
 WITH_CODE = [page for page in pages() if any(block.language == "python" for block in blocks_of(page))]
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 OUTPUT = re.compile(r"\n\nOutput(?: with (--\w+))?:\n")
 LONGEST = {"demo.py": 150, "django_app.py": 160, "fastapi_app.py": 90}
-"""Lines of an example, without the docstring that tells its output; of the others less than 80."""
+"""The limits of lines of these examples, without the docstring; the limit of the others is 80."""
 
 
 @pytest.fixture(scope="session")
 def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[str]]]:
-    """What every page and example that a selected test wants prints. Four run at a time: mostly they wait."""
+    """The output of every page and example that the selected tests need. Four programs run at a time: they mostly wait."""
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
     params = [item.callspec.params["program"] for item in items if "programs" in item.fixturenames]
     wanted = {program for program in params if isinstance(program, Path)}
@@ -38,7 +38,7 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def run_twice(program: Path, folder: Path) -> str:
-    """What a program prints. Then it is run again where it has left its files, as readers do: that ends well, too."""
+    """The output of a program. If it leaves files, it runs again in their folder, as with readers, and must succeed."""
     printed = run(program, folder)
     if any(folder.iterdir()):
         run(program, folder, "when it was run again in the same folder")
@@ -46,8 +46,8 @@ def run_twice(program: Path, folder: Path) -> str:
 
 
 def run(program: Path, folder: Path, when: str = "") -> str:
-    """What a page or a script that ends well prints."""
-    command = [str(RUNNER), str(program)] if program.suffix == ".md" else [str(program), *said_by(program)[0]]
+    """Run a page or a script, which must succeed; return its output."""
+    command = [str(RUNNER), str(program)] if program.suffix == ".md" else [str(program), *documented_output(program)[0]]
     running = subprocess.Popen(
         [sys.executable, "-W", "error", *command],
         cwd=folder,
@@ -58,16 +58,16 @@ def run(program: Path, folder: Path, when: str = "") -> str:
         env={**os.environ, "TMPDIR": str(folder)},
     )
     try:
-        printed, said = running.communicate(timeout=PATIENCE)
+        printed, errors = running.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)  # the servers that it has started, too
-        printed, said = running.communicate()
-    assert running.returncode == 0, f"{name_of(program)} ended with {running.returncode} {when}:\n{printed}\n{said}"
+        os.killpg(running.pid, signal.SIGKILL)  # including the servers that it has started
+        printed, errors = running.communicate()
+    assert running.returncode == 0, f"{name_of(program)} ended with {running.returncode} {when}:\n{printed}\n{errors}"
     return printed
 
 
 def missing(expected: list[str], printed: str) -> str | None:
-    """The first expected line that is not there behind the ones before it. `...` stands for anything."""
+    """The first expected line that the output lacks, in order; `...` matches any text."""
     lines = iter(printed.splitlines())
     for wanted in expected:
         if not any(fits(wanted, line) for line in lines):
@@ -87,20 +87,20 @@ def fits(wanted: str, line: str) -> bool:
 
 
 @pytest.mark.parametrize("program", WITH_CODE, ids=name_of)
-def test_a_page_runs_and_prints_what_it_says(program: Path, programs: dict[Path, Future[str]]) -> None:
+def test_a_page_prints_the_documented_output(program: Path, programs: dict[Path, Future[str]]) -> None:
     printed = programs[program].result()
     expected = [block.text.splitlines() for block in blocks_of(program) if block.language == "text"]
     wanted = missing([line for line in itertools.chain(*expected) if line.strip()], printed)
-    assert wanted is None, f"{name_of(program)} says that it prints {wanted!r}. It printed:\n{printed}"
+    assert wanted is None, f"{name_of(program)} documents the output {wanted!r}. It printed:\n{printed}"
 
 
-def test_the_pytest_plugin_works_as_the_page_says(tmp_path: Path) -> None:
+def test_the_pytest_plugin_works_as_documented(tmp_path: Path) -> None:
     for block in blocks_of(ROOT / "docs" / "how-to" / "test-workflows.md"):
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # else one above it is found, should there be any
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # else pytest uses one in a parent folder
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "--rootdir", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert "1 passed" in done.stdout, done.stdout
 
 
@@ -116,11 +116,11 @@ def test_each_section_stands_alone_where_a_reader_copies_one(name: str, number: 
     assert len(sections) == number
     for heading, nodes in sections.items():
         names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-        assert names - bound(nodes) - set(vars(builtins)) == set(), f"{heading} uses what another section has"
+        assert names - bound(nodes) - set(vars(builtins)) == set(), f"{heading} uses names of another section"
 
 
 def bound(nodes: list[ast.AST]) -> set[str]:
-    """The names that code gives a value anywhere."""
+    """The names that the code assigns or defines."""
     found = set[str]()
     for node in nodes:
         match node:
@@ -135,25 +135,25 @@ def bound(nodes: list[ast.AST]) -> set[str]:
     return found
 
 
-OPEN = re.compile(r"""Token\(\s*["']|Bearer \w|SECRET_KEY\s*=\s*["']|password\s*=\s*["']|auth="open"|["'\s=]0\.0\.0\.0""")
-"""Secrets that everybody can read here, and doors for everybody."""
-SHOWN = [page for page in pages() if not page.is_relative_to(ROOT / "docs" / "reference")]
+UNSAFE = re.compile(r"""Token\(\s*["']|Bearer \w|SECRET_KEY\s*=\s*["']|password\s*=\s*["']|auth="open"|["'\s=]0\.0\.0\.0""")
+"""Secrets in the text, and settings that open an app to every caller."""
+COPIED_PAGES = [page for page in pages() if not page.is_relative_to(ROOT / "docs" / "reference")]
 
 
-@pytest.mark.parametrize("shown", [*SHOWN, *sorted(FOLDER.rglob("*.py"))], ids=name_of)
-def test_what_is_copied_is_closed(shown: Path) -> None:
+@pytest.mark.parametrize("shown", [*COPIED_PAGES, *sorted(FOLDER.rglob("*.py"))], ids=name_of)
+def test_examples_contain_no_secrets_and_open_no_app(shown: Path) -> None:
     texts = [block.text for block in blocks_of(shown)] if shown.suffix == ".md" else [shown.read_text(encoding="utf-8")]
-    assert [found[0] for text in texts for found in OPEN.finditer(text)] == []
+    assert [found[0] for text in texts for found in UNSAFE.finditer(text)] == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for link in links_of(page):
         if link.startswith(("http://", "https://", "mailto:")):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        assert target.exists(), f"{name_of(page)} links to {link}, which is not there"
+        assert target.exists(), f"{name_of(page)} links to {link}, which does not exist"
         assert target.is_relative_to(ROOT), f"{name_of(page)} links to {link}, outside the repository"
         if anchor and target.suffix == ".md":
             assert anchor in anchors_of(target), f"{name_of(page)} links to {link}: that page has no such heading"
@@ -177,11 +177,11 @@ def test_blocks_have_a_language() -> None:
             assert page.name == "README.md" or block.language in known, f"{name_of(page)}:{block.line}"
 
 
-def said_by(example: Path) -> tuple[list[str], list[str]]:
-    """What the docstring of an example says of itself: the arguments with which it ends, and what it prints then."""
+def documented_output(example: Path) -> tuple[list[str], list[str]]:
+    """The arguments and the output that the docstring of an example documents."""
     docstring = ast.get_docstring(parsed(example)) or ""
     found = OUTPUT.search(docstring)
-    assert found, f"{name_of(example)} does not say in its docstring what it prints"
+    assert found, f"the docstring of {name_of(example)} does not document its output"
     return [found[1]] if found[1] else [], [line.strip() for line in docstring[found.end() :].splitlines()]
 
 
@@ -195,10 +195,10 @@ def test_the_examples_are_listed() -> None:
 
 
 @pytest.mark.parametrize("program", EXAMPLES, ids=name_of)
-def test_an_example_prints_what_it_says(program: Path, programs: dict[Path, Future[str]]) -> None:
-    printed, expected = programs[program].result().splitlines(), said_by(program)[1]
+def test_an_example_prints_the_documented_output(program: Path, programs: dict[Path, Future[str]]) -> None:
+    printed, expected = programs[program].result().splitlines(), documented_output(program)[1]
     unlike = [(wanted, line) for wanted, line in zip(expected, printed, strict=False) if not fits(wanted, line)]
-    assert not unlike, f"{name_of(program)} says {unlike[0][0]!r} and prints {unlike[0][1]!r}"
+    assert not unlike, f"{name_of(program)} documents {unlike[0][0]!r} and prints {unlike[0][1]!r}"
     assert len(printed) == len(expected), "\n".join(printed)
 
 

@@ -1,4 +1,4 @@
-"""Correct use, with the types it has: both checkers accept every line, and the decorators at run time too."""
+"""Correct calls with their types: both type checkers accept every line, and so do the decorators at run time."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def reserve_now(ctx: ActivityContext, order: Order) -> Receipt:
 async def undo_reserve(ctx: ActivityContext, order: Order) -> None: ...
 
 
-@activity(compensation=undo_reserve)  # an activity: its retry policy counts
+@activity(compensation=undo_reserve)  # an activity, with its own retry policy
 async def reserve_again(ctx: ActivityContext, order: Order) -> Receipt:
     return Receipt(1)
 
@@ -200,7 +200,7 @@ def shred(ctx: WorkflowContext, result: list[bytes], order: Order, copies: int =
 
 
 @weigh.compensate
-async def forget_weight(ctx: ActivityContext, order: object, why: str = "") -> None: ...  # wider than asked for
+async def forget_weight(ctx: ActivityContext, order: object, why: str = "") -> None: ...  # more general than needed
 
 
 @ping.compensate
@@ -237,7 +237,7 @@ async def checkout(ctx: WorkflowContext, order: Order, express: bool = False) ->
     assert_type(await coroutine_by_hand(ctx, 3), int)
     assert_type(await awkward_names(ctx, 1, "fn", wf=True, args=3), str)
     assert_type(await Warehouse.pick(ctx, order), int)
-    # A workflow inside a workflow is a part of it.
+    # A workflow that is called in a workflow runs as part of it.
     assert_type(await shipping(ctx, order.id, express=express), list[str])
     assert_type(await shipping.fn(ctx, order.id), list[str])
     return await charge(ctx, order)
@@ -338,7 +338,7 @@ async def by_hand(ctx: WorkflowContext, order: Order) -> None:
     await register_compensation(ctx, undo_reserve, order)
 
 
-# --- talking
+# --- events and messages
 
 
 @workflow(event_handler=True)
@@ -380,7 +380,7 @@ async def listening(ctx: WorkflowContext, order: Order) -> Receipt:
         await listening.recur(ctx, order)
     if got.data.id == "2":
         await recur(ctx, order)
-    await ctx.recur(order)  # nothing follows it: a result is not missed
+    await ctx.recur(order)  # no code follows, so a missing return value is accepted
 
 
 @activity
@@ -391,7 +391,7 @@ async def telling(ctx: ActivityContext, order: Order) -> None:
     await send_to_group(ctx, "riders", "orders", order)
 
 
-# --- outside
+# --- outside of workflows
 
 
 async def outside(order: Order) -> None:

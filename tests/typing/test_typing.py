@@ -1,4 +1,4 @@
-"""Type checkers accept right calls and reject wrong ones: exactly the lines that say so."""
+"""Tests that type checkers accept the right calls and reject exactly the marked lines of the wrong ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ WRONG = HERE / "wrong_calls.py"
 CHECKERS = ("mypy", "pyright")
 
 Reports = dict[Path, dict[int, list[str]]]
-"""What a checker says, by file and line."""
+"""The errors of a checker, by file and line."""
 
 
 def mypy() -> Reports:
-    # A cache of its own: another mypy may be running. Files that are named are checked, excluded or not.
+    # A separate cache, because another mypy may be running. Named files are checked even if they are excluded.
     options = ["--output=json", f"--cache-dir={ROOT / '.mypy_cache' / 'typing'}"]
     lines = run("mypy", *options, str(RIGHT), str(WRONG)).splitlines()
     found = [json.loads(line) for line in lines if line.startswith("{")]
@@ -34,7 +34,7 @@ def mypy() -> Reports:
 
 
 def pyright() -> Reports:
-    # A configuration of its own: pyright skips what pyproject.toml excludes, named or not.
+    # A separate configuration, because pyright skips the files that pyproject.toml excludes, even if they are named.
     found = json.loads(run("pyright", "--project", str(HERE), "--outputjson"))
     assert found["summary"]["filesAnalyzed"] >= 2
     return collect(
@@ -45,7 +45,7 @@ def pyright() -> Reports:
 def run(checker: str, *arguments: str) -> str:
     command = [sys.executable, "-m", checker, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stdout + done.stderr  # more: the checker itself failed
+    assert done.returncode in (0, 1), done.stdout + done.stderr  # other codes: the checker itself failed
     return done.stdout
 
 
@@ -58,7 +58,7 @@ def collect(found: Any) -> Reports:
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Reports]:
-    """One run of each checker over both files."""
+    """The reports of one run of each checker over both files."""
     return {"mypy": mypy(), "pyright": pyright()}
 
 
@@ -96,7 +96,7 @@ def test_every_mark_is_read() -> None:
 
 def test_the_decorators_accept_right_calls_too(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    for module in (workflow_module, registry_module):  # other tests must not find these workflows imported
+    for module in (workflow_module, registry_module):  # these workflows must not be registered for other tests
         monkeypatch.setattr(module, "imported", made)
     names = runpy.run_path(str(RIGHT))
     assert names["checkout"] in made

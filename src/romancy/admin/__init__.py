@@ -1,9 +1,10 @@
-"""Operating it: what a person on call asks and does, one set of calls behind the API, the viewer and the command line.
+"""The operators' interface: the queries and actions that the API, the viewer and the command line share.
 
     viewer ─┐
-    api ────┼─► Manager ──► the store's port (looking), the client's calls (steering)
+    api ────┼─► Manager ──► the store's port (queries), the client's methods (actions)
     cli ────┘
 
-`records` are the shapes that all of them show. `filters` is the one grammar in which instances are looked for. `explain`
-says why an instance stands where it stands, and what will move it. Nothing here knows HTTP or a terminal.
+`records` holds the records that all three show. `filters` is the grammar by which instances are selected. `explain` gives
+the reason for the status of an instance, and what will change it. Nothing here depends on a terminal, and only `remote`, a
+client of the API, depends on HTTP.
 """

@@ -1,8 +1,9 @@
-"""Deeds for all instances that fit a filter: done by an app, whoever asked may go home.
+"""Bulk actions: an app applies an action in the background to every instance that matches a filter.
 
-A batch is a row: what to do, the filter, and how far it has come. An app that finds one takes it under a claim that ends by
-itself, does a portion, writes down how far it has come, and so on; if it dies, another goes on from there. Only instances
-that were there when the batch began are looked at, each once.
+A bulk action is a row with the action, the filter and the progress. An app claims the row for a limited time, applies the
+action to a portion of the instances, saves the progress, and repeats. If the app dies, its claim expires, and another app
+continues from the saved progress; one portion may be applied again then. Instances that were created later than the bulk
+action are left out.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from romancy.store.port import Store
 _log = logging.getLogger("romancy.admin")
 _PORTION = 50
 _CLAIM = 30 * MICROS
-"""How long a batch is somebody's who says nothing."""
+"""Microseconds after which the claim of an app that saves no progress expires."""
 _FAILURES = 100
-"""How many are listed."""
+"""The most failures that are kept."""
 
 ActionApplier = Callable[[ActionKind, Sequence[str], str | None, str], Awaitable[list[ActionResult]]]
 
 
 def to_bulk_action(row: BulkActionRow) -> BulkAction:
-    """A batch as operators read it."""
+    """Return the record of a bulk action."""
     return BulkAction(
         batch_id=row.id,
         action=ActionKind(row.action),
@@ -52,11 +53,11 @@ def to_bulk_action(row: BulkActionRow) -> BulkAction:
 
 
 async def apply_portion(store: Store, row: BulkActionRow, apply: ActionApplier) -> BulkActionRow:
-    """Do a portion of a batch; how far it has come then."""
-    # Spans of time in the filter are meant from when it was given, and what was created since is not meant.
+    """Apply a bulk action to the next portion of instances; return the row with the new progress."""
+    # As of the creation of the bulk action: durations in the filter count back from then, and newer instances are left out.
     wanted = parse(row.filter, now=row.created_at)
-    place = (row.created_at + 1, "") if row.cursor is None else parse_page_token(row.cursor)
-    found = await search(store, wanted, now=row.created_at, before=place, limit=_PORTION)
+    before = (row.created_at + 1, "") if row.cursor is None else parse_page_token(row.cursor)
+    found = await search(store, wanted, now=row.created_at, before=before, limit=_PORTION)
     done = await apply(ActionKind(row.action), [line.row.instance_id for line in found.rows], row.reason, row.actor)
     failures = [*json.loads(row.failures), *(asdict(one) for one in done if not one.ok)][:_FAILURES]
     return row._replace(
@@ -70,10 +71,10 @@ async def apply_portion(store: Store, row: BulkActionRow, apply: ActionApplier) 
 
 
 class BulkActionRunner:
-    """Works off batches, one after another, as long as it runs."""
+    """Applies pending bulk actions, one after another, while it is running."""
 
     def __init__(self, store: Callable[[], Store], clock: Clock, apply: ActionApplier, claimant: str, every: float) -> None:
-        """`every`: seconds between two looks for batches that others have begun."""
+        """`every`: seconds between two polls for bulk actions that other processes have added."""
         self._store = store
         self._clock = clock
         self._apply = apply
@@ -83,15 +84,15 @@ class BulkActionRunner:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look for batches."""
+        """Start polling for bulk actions."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="romancy-batches")
 
     def wake(self) -> None:
-        """There may be one."""
+        """Poll at once, because a bulk action may have been added."""
         self._wake_event.set()
 
     async def stop(self) -> None:
-        """Stop; what is begun is finished by somebody else, or later."""
+        """Stop. An unfinished bulk action is continued by the next runner that claims it."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -112,7 +113,7 @@ class BulkActionRunner:
                     await self._wake_event.wait()
 
     async def run_next(self) -> bool:
-        """Take a batch that nobody works on and do all of it; whether there was one."""
+        """Claim a bulk action that has no claim, and apply it to the end; return whether there was one."""
         now = self._clock.now()
         row = await self._store().claim_bulk_action(self._claimant, now=now, until=now + _CLAIM)
         if row is None:
@@ -120,7 +121,7 @@ class BulkActionRunner:
         while row.status == "running":
             row = await self._apply_portion(row)
             if not await self._store().save_bulk_action(row, self._claimant, until=self._clock.now() + _CLAIM):
-                break  # it was aborted, or somebody else has it
+                break  # it was aborted, or another runner has claimed it
         return True
 
     async def _apply_portion(self, row: BulkActionRow) -> BulkActionRow:

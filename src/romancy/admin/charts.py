@@ -1,4 +1,4 @@
-"""Charts from what is counted by the minute."""
+"""The data of charts, from the counts of ended instances per minute."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from romancy.model.status import Status
 
 MINUTE = 60 * MICROS
 SHOWN = 60
-"""Minutes of a chart."""
+"""The number of minutes in a chart."""
 
 
 def chart_points(minutes: Iterable[Minute], *, now: int) -> list[ChartPoint]:
-    """The last hour, minute by minute, also those in which nothing ended."""
+    """Return the points of the last hour, one for each minute, including those in which no instance ended."""
     completed: Counter[int] = Counter()
     failed: Counter[int] = Counter()
     for minute in minutes:
@@ -30,12 +30,12 @@ def chart_points(minutes: Iterable[Minute], *, now: int) -> list[ChartPoint]:
 
 
 def ended(minutes: Iterable[Minute], outcome: Status) -> int:
-    """How many ended so."""
+    """Return how many instances ended with this outcome."""
     return sum(minute.ended for minute in minutes if minute.outcome == outcome)
 
 
 def quantile(minutes: Iterable[Minute], share: float) -> float | None:
-    """The seconds within which this share of what completed was done, about; None if nothing did."""
+    """Return about how many seconds this share of the completed instances took at most; None if no instance completed."""
     buckets: Counter[int] = Counter()
     for minute in minutes:
         if minute.outcome == Status.COMPLETED:

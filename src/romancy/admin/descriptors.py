@@ -1,7 +1,7 @@
-"""What an app leaves in the database about its workflows, for those who have not its code: `romancy --database ... start`.
+"""Workflow descriptors, which an app stores for processes without its code, such as `romancy --database ... start`.
 
-A card says what a workflow takes (as JSON Schema) and which activities have a compensation. The last app that started with a
-workflow has written it.
+A descriptor holds the JSON Schema of a workflow's input and the names of the activities that have a compensation. An app
+writes the descriptors of its workflows when it starts, and overwrites those of other apps.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from romancy.authoring.workflow import Workflow
 from romancy.core.matcher import is_same_json
 
 _LONGEST = 900
-"""Bytes of a key: a name that is longer has no card."""
+"""The most bytes of a key; a workflow with a longer name has no descriptor."""
 _DEEPEST = 60
 
 
 class WorkflowDescriptor(NamedTuple):
-    """What is known of a workflow whose code is elsewhere."""
+    """The JSON Schema of a workflow's input, and the names of its compensable activities."""
 
     schema: dict[str, Any] | None
     compensable: frozenset[str]
 
 
 def descriptor_key(workflow: str, version: str) -> str | None:
-    """Under which a card lies among the sources, whose own keys are fingerprints."""
-    key = json.dumps(["card", workflow, version])
+    """Return the key of a descriptor, or None if it is too long. Descriptors are stored among the sources."""
+    key = json.dumps(["card", workflow, version])  # no source has such a key: theirs are fingerprints
     return key if len(key) <= _LONGEST else None
 
 
 def write_descriptor(workflow: Workflow[..., Any]) -> str:
-    """The card of a workflow of this process."""
+    """Return the descriptor of a workflow of this process, as JSON."""
     try:
         schema = input_schema(workflow)
-    except Exception:  # a type that has no JSON Schema: nothing is checked then
+    except Exception:  # a type has no JSON Schema: the input is not checked then
         schema = None
     known = find_activities([f"{workflow.fn.__module__}:"])
-    undoable = sorted(name for name, activity in known.items() if activity.compensation_spec is not None)
-    return json.dumps({"schema": schema, "undoable": undoable})
+    compensable = sorted(name for name, activity in known.items() if activity.compensation_spec is not None)
+    return json.dumps({"schema": schema, "undoable": compensable})
 
 
 def read_descriptor(text: str | None) -> WorkflowDescriptor:
-    """A card as it was written; an empty one where there is none."""
+    """Parse a stored descriptor; return an empty one if there is none."""
     if text is None:
         return WorkflowDescriptor(None, frozenset())
     found = json.loads(text)
@@ -54,9 +54,9 @@ def read_descriptor(text: str | None) -> WorkflowDescriptor:
 
 
 def bind_input(workflow: str, schema: dict[str, Any] | None, input: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by parameter. Raises `InputError` that says what is wrong with each field.
+    """Return the arguments by parameter. Raises `InputError`, which gives the problem of each field.
 
-    The last word is the worker's that runs it: what a schema cannot say is not checked here.
+    This checks only what the schema expresses; the worker that runs the instance validates the arguments again.
     """
     if schema is None:
         return input
@@ -69,7 +69,7 @@ def bind_input(workflow: str, schema: dict[str, Any] | None, input: dict[str, An
 
 
 def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
-    """Arguments with what stands for those that are left out, fields of objects too."""
+    """Return the arguments with the defaults of those that are left out, also in the fields of objects."""
     return value if schema is None else _SchemaChecker(schema).filled(value, schema, 0)
 
 
@@ -82,7 +82,7 @@ def _wrap_sole_parameter(schema: dict[str, Any], input: dict[str, Any]) -> dict[
 
 
 class _SchemaChecker:
-    """Values against a schema and its definitions."""
+    """Checks values against a schema and its definitions."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._definitions: Mapping[str, Any] = schema.get("$defs", {})
@@ -120,10 +120,11 @@ class _SchemaChecker:
         choices = _choices(schema)
         if choices:
             found = [self.problems(value, one, path, depth + 1) for one in choices]
-            told = [one for one, choice in zip(found, choices, strict=True) if self._resolved(choice).get("type") != "null"]
             if not all(found):
                 return []
-            return told[0] if len(told) == 1 else [(path, "matches none of the allowed types")]
+            kinds = [self._resolved(choice).get("type") for choice in choices]
+            non_null = [one for one, kind in zip(found, kinds, strict=True) if kind != "null"]
+            return non_null[0] if len(non_null) == 1 else [(path, "matches none of the allowed types")]
         allowed = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
         if allowed and not any(is_same_json(value, one) for one in allowed):
             return [(path, f"should be {' or '.join(map(json.dumps, allowed))}")]
@@ -168,7 +169,7 @@ def _inside(path: str, name: str) -> str:
 
 
 def _wrong_kind(value: Any, kind: Any) -> str | None:
-    """Why a value is not of a type; what pydantic would make one of it is one."""
+    """Return why a value does not have a type, or None. A value that pydantic converts to the type is accepted."""
     match kind:
         case "object" if not isinstance(value, dict):
             return "should be an object"

@@ -1,13 +1,13 @@
-"""Why an instance stands where it stands, and what will move it: a function from records to an explanation.
+"""Explains the status of an instance, and what will change it: a function from records to an explanation.
 
-waits          for an event, a message, a timer: what it waits for, since when, and what came near
-backs off      which attempt failed with what, and when the next begins
-runs           on which worker, and whether that is alive
-unclaimed      nobody runs it: no worker, none that knows it, or all are busy
-paused         by whom
-blocked        which code does not fit, and where
-compensating   what is undone and what is left
-ended          with what
+waiting        for an event, a message or a timer: what the wait selects, since when, and which events nearly matched
+backing off    which attempt failed with which error, and when the next one begins
+running        on which worker, and whether that worker is alive
+unclaimed      why no worker runs it: none is running, none has the workflow, or all are at capacity
+paused         when, by which actor, and for which reason
+blocked        why the code does not match the history, and which workers have the workflow
+compensating   which activities have been compensated, and which are still to be
+ended          with which error, or by which actor
 """
 
 from __future__ import annotations
@@ -32,61 +32,61 @@ from romancy.store.port import JournalEntry
 
 _COMPENSATE = "compensate:"
 _LATE = 10 * MICROS
-"""What nobody has taken up for so long, with workers there, will not be taken up by itself."""
+"""Microseconds after which a due instance that none of the running workers has claimed counts as stuck."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateEvent:
-    """An event of the type that a wait is for."""
+    """A recent event of the type that an instance waits for."""
 
     accepted_at: int
     body: bytes | None
-    """None: it is too large to be looked through."""
+    """None if it is too large to be compared."""
     target: str | None = None
     consumed: bool = False
-    """The instance has consumed it already."""
+    """The instance has already consumed it."""
     predates_instance: bool = False
-    """It came before the instance was there."""
+    """It was accepted before the instance was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelFacts:
-    """What is known of a channel that an instance waits for."""
+    """The state of a channel on which an instance waits for a message."""
 
     subscribed: bool
     mode: str | None
     backlog: int
-    """Messages that nobody has taken, counted up to a bound."""
+    """Messages that no instance has received yet, counted up to a limit."""
     others: int
-    """Other subscribers, counted up to a bound."""
+    """Other subscribers, counted up to a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known when an explanation is asked for."""
+    """The facts from which an explanation is made."""
 
     stored: StoredInstance
     now: int
     lease: int
-    """Microseconds of silence after which a worker is taken for dead."""
+    """Microseconds without a heartbeat after which a worker counts as dead."""
     workers: Sequence[WorkerRow] = ()
     attempts: Sequence[AttemptRow] = ()
     journal: Sequence[JournalEntry] = ()
     entries: Sequence[Entry] = ()
-    """Of the history: what failed, what could be undone, and what was."""
+    """The history, if the instance may have compensations: failures, activities to compensate, and their compensations."""
     events: Mapping[str, Sequence[CandidateEvent]] = field(default_factory=dict[str, Sequence[CandidateEvent]])
-    """The last events of each type that it waits for, newest first."""
+    """The latest events of each type that the instance waits for, newest first."""
     channels: Mapping[str, ChannelFacts] = field(default_factory=dict[str, ChannelFacts])
     most_attempts: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How many attempts an operation has, where the code is known; 0: without limit."""
+    """The maximum of attempts of each operation whose code is known; 0: unlimited."""
     compensable: frozenset[str] = frozenset()
-    """Names of activities that have a compensation, where the code is known."""
+    """Names of the activities that have a compensation, as far as their code is known."""
     usual_duration: float | None = None
-    """Seconds in which 95 of 100 instances of the workflow end."""
+    """Seconds within which 95% of the workflow's instances end."""
 
 
 def explain(facts: Facts) -> Explanation:
-    """Why the instance stands where it stands."""
+    """Explain the status of the instance."""
     row = facts.stored.row
     if row.status.ended:
         return _explain_ended(facts)
@@ -198,7 +198,7 @@ def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
 
 
 def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
-    """Why an event did not meet a wait."""
+    """Return why an event did not match a wait."""
     own = facts.stored.row.instance_id
     if seen.target is not None and seen.target != own:
         return f"it was addressed to {seen.target!r}"
@@ -261,7 +261,7 @@ def _remedies(wait: Wait) -> Iterator[Remedy]:
 
 
 def _nested(flat: Mapping[str, Any]) -> Any:
-    """Dotted paths as an object: what a form begins with."""
+    """Turn dotted paths into an object, with which a form is filled in."""
     whole: dict[str, Any] = {}
     for path, value in flat.items():
         inner = whole
@@ -276,7 +276,7 @@ def _nested(flat: Mapping[str, Any]) -> Any:
     return whole
 
 
-# --- in somebody's hands
+# --- owned, or due and unclaimed
 
 
 def _explain_owned(facts: Facts) -> Explanation:
@@ -372,7 +372,7 @@ def _worker_evidence(facts: Facts) -> Iterator[str]:
         yield f"Worker {worker.id} is {alive} and {knows} the workflow."
 
 
-# --- held, blocked, over
+# --- paused, blocked, ended
 
 
 def _explain_paused(facts: Facts) -> Explanation:
@@ -449,7 +449,7 @@ def _compensation_evidence(facts: Facts) -> Iterator[str]:
 
 
 def pending_compensations(entries: Sequence[Entry], compensable: frozenset[str]) -> list[Entry]:
-    """What would be undone if the instance failed now, the first to be undone first."""
+    """Return the entries that would be compensated if the instance failed now, in that order."""
     done = {e.op.removeprefix(_COMPENSATE) for e in entries if e.kind is Kind.COMPENSATION and e.role is not Role.DISCARDED}
     return [
         entry
@@ -464,7 +464,7 @@ def _is_compensable(entry: Entry, compensable: frozenset[str]) -> bool:
     return entry.kind is Kind.ACTIVITY and entry.outcome is Outcome.OK and entry.name in compensable
 
 
-# --- words
+# --- helpers
 
 
 def _capitalized(text: str) -> str:
@@ -476,7 +476,7 @@ def _live_workers(facts: Facts) -> list[WorkerRow]:
 
 
 def _is_alive(worker: WorkerRow, facts: Facts) -> bool:
-    """Half a lease without a sign of life is silence."""
+    """Return whether the last heartbeat of a worker is at most half a lease old."""
     return facts.now - worker.heartbeat_at <= facts.lease // 2
 
 
@@ -505,7 +505,7 @@ def _since(facts: Facts, micros: int) -> str:
 
 
 def format_span(seconds: float) -> str:
-    """A span of time as people say it: `3 h 20 min`."""
+    """Format a duration with two units at most: `3 h 20 min`."""
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"

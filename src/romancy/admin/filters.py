@@ -1,10 +1,10 @@
-"""The filter line: one grammar for the viewer's address, the API and the command line.
+"""The grammar of filters, which the viewer, the API and the command line share.
 
     status:failed workflow:checkout input.customer.id:c1 older:1h -worker:w3 retrying
 
-Terms are separated by spaces, and an instance must fit all of them; of several terms of one key it must fit one. A minus
-turns a term round. Values with spaces stand in double quotes. A word without a key is the beginning of an id, or a part of
-a workflow's name.
+Terms are separated by spaces. An instance must match the terms of every key; of several terms with the same key, it must
+match one. A term with a minus must not match. Values with spaces are in double quotes. A word without a key matches the
+beginning of an id or a part of a workflow's name.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from romancy.model.status import ENDED, Status
 from romancy.model.transition import Wait
 
 OVERDUE = MICROS
-"""What nobody has taken up so long after its time is overdue."""
+"""Microseconds after which a due instance that no worker has claimed is overdue."""
 LONGEST = 4096
-"""Characters of a filter line."""
+"""The most characters of a filter."""
 
 _TEXTS = ("workflow", "id", "worker", "waits", "error")
 _TIMES = ("older", "newer")
 _FLAGS = ("retrying", "overdue")
 KEYS = ("status", *_TEXTS, *_TIMES, "input.PATH")
-"""What stands before a colon."""
+"""The keys that can precede a colon."""
 
 _WAITING = frozenset({Status.WAITING_FOR_EVENT, Status.WAITING_FOR_MESSAGE, Status.WAITING_FOR_TIMER})
 GROUPS: Mapping[str, frozenset[Status]] = {
@@ -41,16 +41,16 @@ GROUPS: Mapping[str, frozenset[Status]] = {
     "ended": ENDED - {Status.RECURRED},
     "live": frozenset(Status) - ENDED,
 }
-"""Words for several statuses."""
+"""Names for sets of statuses."""
 ALL = frozenset(Status) - {Status.RECURRED}
-"""The statuses an instance of now can have."""
+"""The statuses that an instance can have in its latest generation."""
 
 MOST_TERMS = 200
-"""Terms of a filter line: each may be a question to the database."""
+"""The most terms of a filter: each of them may need a query."""
 _DEEPEST = 100
-"""Parts of a dotted path."""
+"""The most parts of a dotted path."""
 
-# Nothing is tried in two ways: lines come from strangers, and must not take longer than their length.
+# Possessive quantifiers prevent backtracking: filters come from outside, and matching must take linear time.
 _TERM = re.compile(r"""\s*(?P<term>(?:"(?:\\.|[^"\\])*+(?:"|\\?\Z)|[^\s"])++)""", re.DOTALL)
 _QUOTED = re.compile(r'"((?:\\.|[^"\\])*+)"', re.DOTALL)
 _SPAN = re.compile(r"(\d++(?:\.\d++)?)([smhdw])")
@@ -60,7 +60,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 @dataclass(frozen=True, slots=True)
 class FilterTerm:
-    """What a key must be: one of these, and none of those."""
+    """The terms of one key: one of `any` must match, if there are some, and none of `none`."""
 
     any: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class FilterTerm:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter line, read. `fits` decides on what an instance's row tells, `fits_content` on its payloads."""
+    """A parsed filter. `fits` checks the row and the waits of an instance, `fits_content` its payloads."""
 
     text: str = ""
     statuses: frozenset[Status] = ALL
@@ -82,7 +82,7 @@ class Filter:
     error: FilterTerm = FilterTerm()
     words: FilterTerm = FilterTerm()
     input: tuple[tuple[str, FilterTerm], ...] = ()
-    """Dotted paths and what must stand there."""
+    """Dotted paths into the input, each with its terms."""
     retrying: bool | None = None
     overdue: bool | None = None
     created_after: int | None = None
@@ -90,11 +90,11 @@ class Filter:
 
     @property
     def by_content(self) -> bool:
-        """Payloads must be read to decide."""
+        """Whether the filter depends on payloads."""
         return bool(self.input or self.error)
 
     def fits(self, row: InstanceRow, waits: Sequence[Wait], now: int) -> bool:
-        """An instance fits, as far as its row and its waits tell."""
+        """Return whether the row and the waits of an instance match."""
         return (
             row.status in self.statuses
             and _within(self.created_after, row.created_at, self.created_before)
@@ -108,33 +108,33 @@ class Filter:
         )
 
     def fits_content(self, input: Any, error: str) -> bool:
-        """Its arguments and its error (type and message) fit."""
+        """Return whether the input and the error (type and message) of an instance match."""
         if not _fits_value(self.error, error.casefold(), _fits_part):
             return False
-        return all(_fits_any(wish, [input], partial(_fits_path, path)) for path, wish in self.input)
+        return all(_fits_any(term, [input], partial(_fits_path, path)) for path, term in self.input)
 
 
 def is_overdue(row: InstanceRow, now: int) -> bool:
-    """It should have been taken up a while ago, and nobody has."""
+    """Return whether the instance has been due for more than `OVERDUE` without being claimed."""
     return row.owner is None and row.wake_at is not None and row.wake_at <= now - OVERDUE
 
 
 def parse(line: str, *, now: int) -> Filter:
-    """Read a filter line. Raises `ConfigurationError` that says where it is wrong and what is allowed."""
+    """Parse a filter. Raises `ConfigurationError`, which gives the position of the error and the allowed values."""
     if len(line) > LONGEST:
         raise ConfigurationError(f"The filter has {len(line)} characters; the maximum is {LONGEST}.")
-    reading = _FilterParser(line, now)
+    parser = _FilterParser(line, now)
     at = terms = 0
     while found := _TERM.match(line, at):
         at, terms = found.end(), terms + 1
         if terms > MOST_TERMS:
             raise ConfigurationError(f"The filter has more than {MOST_TERMS} terms, which is the maximum.")
-        reading.add_term(found["term"], found.start("term"))
-    return reading.filter()
+        parser.add_term(found["term"], found.start("term"))
+    return parser.filter()
 
 
 class _FilterParser:
-    """What has been read of a line."""
+    """Collects the terms of a filter."""
 
     def __init__(self, line: str, now: int) -> None:
         self._line = line
@@ -148,7 +148,7 @@ class _FilterParser:
         self._before: int | None = None
 
     def add_term(self, term: str, at: int) -> None:
-        """One more term."""
+        """Parse a term and add it to the filter."""
         body = term.removeprefix("-")
         negative = body != term
         if not body:
@@ -213,12 +213,12 @@ class _FilterParser:
             self._refuse(term, at, "give a duration (90s, 5m, 1h30m, 2d, 1w) or a time (2026-03-01, 2026-03-01T12:00Z)")
 
     def filter(self) -> Filter:
-        """All of it."""
+        """Return the filter made of all terms."""
         allowed = frozenset(self._included or ALL) - self._excluded
         texts = {key: FilterTerm(tuple(some), tuple(none)) for key, (some, none) in self._texts.items()}
         if "error" in texts:
-            wish = texts["error"]
-            texts["error"] = FilterTerm(tuple(map(str.casefold, wish.any)), tuple(map(str.casefold, wish.none)))
+            term = texts["error"]
+            texts["error"] = FilterTerm(tuple(map(str.casefold, term.any)), tuple(map(str.casefold, term.none)))
         return Filter(
             text=self._line.strip(),
             statuses=allowed,
@@ -258,14 +258,14 @@ def _unknown(key: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """A value as it stands in a filter line."""
+    """Return a value as a filter contains it, with quotes if it needs them."""
     if value and not re.search(r'[\s":\\]', value) and not value.startswith("-") and value not in _FLAGS:
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-# --- deciding
+# --- matching
 
 
 def _fits_value(term: FilterTerm, value: Any, fits: Any) -> bool:
@@ -283,7 +283,7 @@ def _within(after: int | None, at: int, before: int | None) -> bool:
 
 
 def _fits_pattern(pattern: str, value: str) -> bool:
-    """A star stands for any text. Not a regular expression: `a*a*a*a*b` would be tried in very many ways."""
+    """Match a pattern in which `*` stands for any text, without a regular expression: `a*a*a*a*b` would backtrack."""
     first, *middle = pattern.split("*")
     if not middle:
         return value == pattern
@@ -291,7 +291,7 @@ def _fits_pattern(pattern: str, value: str) -> bool:
     if not value.startswith(first) or not value.endswith(last) or len(value) < len(first) + len(last):
         return False
     at, end = len(first), len(value) - len(last)
-    for part in middle:  # each as early as it can be: that leaves the most room for the others
+    for part in middle:  # the earliest position of each part leaves the most text for the following parts
         at = value.find(part, at, end)
         if at < 0:
             return False
@@ -300,7 +300,7 @@ def _fits_pattern(pattern: str, value: str) -> bool:
 
 
 def _fits_worker(pattern: str, value: str) -> bool:
-    """By its whole id, or by its label without the incarnation."""
+    """Match the id of a worker, with or without its incarnation."""
     return _fits_pattern(pattern, value) or _fits_pattern(pattern, value.rpartition("/")[0])
 
 
@@ -320,7 +320,7 @@ def _fits_path(path: str, text: str, data: Any) -> bool:
 
 @lru_cache(256)
 def json_meanings(text: str) -> tuple[Any, ...]:
-    """What a value may mean in JSON: the text itself, and the number, truth value or null that it looks like."""
+    """Return the JSON values that a text can mean: the text itself, and a number, true, false or null."""
     words: dict[str, Any] = {"true": True, "false": False, "null": None}
     if text in words:
         return (text, words[text])

@@ -1,4 +1,4 @@
-"""What the code says that runs in this process: activities and their options, the models of waits."""
+"""Introspection of the code in this process: activities with their options, and the models of waits."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PLAIN = (
     ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.BitOr, ast.Tuple, ast.List, ast.Constant,
     ast.Load,
 )  # fmt: skip
-"""What the name of a type is made of. There are no calls among it: nothing happens when it is evaluated."""
+"""The nodes that an expression for a type may contain. There are no calls among them, so its evaluation is harmless."""
 _WAITS = ("wait_event", "receive")
 
 
 def find_activities(sites: Iterable[str]) -> dict[str, AnyActivity]:
-    """The activities that can be named where operations were asked for, by name."""
+    """Return, by name, the activities in the modules of these call sites and in the modules that they import."""
     found: dict[str, AnyActivity] = {}
     for name in {site.partition(":")[0] for site in sites}:
         module = sys.modules.get(name)
@@ -46,7 +46,7 @@ def _is_library(module: ModuleType) -> bool:
 
 
 def model_schema(site: str) -> dict[str, Any] | None:
-    """The JSON Schema of the model that the wait at a place of the code has, if it has one that can be found."""
+    """Return the JSON Schema of the model of the wait at a call site; None if it has no model, or none is found."""
     module, _, place = site.partition(":")
     _, line, column = place.rsplit(":", 2) if place.count(":") >= 2 else ("", "", "")
     home = sys.modules.get(module)
@@ -83,5 +83,5 @@ def _schema(model: ast.expr, module: ModuleType) -> dict[str, Any] | None:
     try:
         type_ = eval(compile(expression, "<model>", "eval"), dict(vars(module)))  # noqa: S307 (names, of our own code)
         return TypeAdapter[Any](type_).json_schema()
-    except Exception:  # a name of another place, or a type without a schema
+    except Exception:  # the name is not defined in the module, or the type has no schema
         return None

@@ -1,4 +1,4 @@
-"""The operators' calls, answered from the database."""
+"""The `Manager` that works on a database."""
 
 from __future__ import annotations
 
@@ -63,23 +63,23 @@ from romancy.store.port import Store
 from romancy.transaction import check_same_start
 
 _DRAWN = 2000
-"""Entries of a history that are drawn, or looked through for what failed."""
+"""The most entries of a history that are drawn, or searched for failures and compensations."""
 _MOST = 10_000
-"""How far is counted."""
+"""The limit of counts."""
 _SAMPLE = 3000
-"""Instances of a status that are looked at to say of which workflows they are."""
+"""The most instances of each status that are read to count the instances of workflows."""
 _DAY = 24 * 3600 * MICROS
 _NEAR = 5
-"""Events that are shown beside a wait."""
+"""The number of recent events that are compared with a wait."""
 _MAX_BULK_ACTIONS = 100
 _PRUNE = 100
-"""Instances that are deleted in one transaction."""
+"""The number of instances that one transaction deletes."""
 _COMPENSATED = (Status.FAILED, Status.CANCELLED, Status.TERMINATED, Status.COMPENSATING)
-"""Statuses of instances of which something may have been undone."""
+"""The statuses in which an instance may have compensations."""
 
 
 class DatabaseManager:
-    """The operators' calls on a client or an app, which must be running."""
+    """The queries and actions of an operator, through a client or an app, which must be running."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -95,19 +95,19 @@ class DatabaseManager:
         seconds: float = self._client._options["lease_timeout"]
         return round(seconds * MICROS)
 
-    # --- looking
+    # --- queries
 
     async def overview(self) -> Overview:
-        """What needs attention, and how things go."""
+        """Return what needs attention, the current rates, and the workers and workflows."""
         now = self._now()
-        census = await self._count_instances()
+        counts = await self._count_instances()
         workers = await self.list_workers()
         minutes = await self._store.minutes(since=max(0, now - charts.SHOWN * charts.MINUTE))
         names = {name for row in await self._live_workers() for name, _ in json.loads(row.workflows)}
         here = {workflow.name for workflow in self._client._registry.all()}
         return Overview(
-            attention=_attention_items(census, workers),
-            in_flight={status.value: _count(n) for status, n in census.statuses.items() if not status.ended},
+            attention=_attention_items(counts, workers),
+            in_flight={status.value: _count(n) for status, n in counts.statuses.items() if not status.ended},
             points=charts.chart_points(minutes, now=now),
             workers=workers,
             workflows=sorted(names | here),
@@ -118,7 +118,7 @@ class DatabaseManager:
         return await self._store.count_instances(failed_since=max(0, now - _DAY), due_before=now - OVERDUE, most=_MOST + 1)
 
     async def list_instances(self, filter: str = "", *, limit: int = 50, page_token: str | None = None) -> InstancePage:
-        """Instances that fit a filter line, newest first; a search has a bound in time."""
+        """Return the instances that match a filter, newest first. The search has a time limit."""
         limit = page_limit(limit)
         now = self._now()
         wanted = parse(filter, now=now)
@@ -134,7 +134,7 @@ class DatabaseManager:
         )
 
     async def get_instance(self, instance_id: str, *, generation: int | None = None) -> InstanceDetail:
-        """One instance."""
+        """Return an instance, in its latest generation or an earlier one."""
         stored = await self._client._require(instance_id)
         last = stored.row.generation
         if generation is not None and generation != last:
@@ -152,7 +152,7 @@ class DatabaseManager:
     async def get_history(
         self, instance_id: str, *, generation: int | None = None, after: int = 0, limit: int = 200
     ) -> HistoryPage:
-        """What happened in it."""
+        """Return a page of the history of an instance, in order."""
         limit = page_limit(limit)
         row = (await self._client._require(instance_id)).row
         number = row.generation if generation is None else generation
@@ -161,7 +161,7 @@ class DatabaseManager:
         return HistoryPage(items, items[-1].seq if len(entries) > limit else None)
 
     async def get_timeline(self, instance_id: str, *, generation: int | None = None) -> Timeline:
-        """The same as stretches of time."""
+        """Return the timeline of an instance."""
         stored = await self._client._require(instance_id)
         if generation is not None and generation != stored.row.generation:
             stored = await self._archived(instance_id, generation)
@@ -185,11 +185,11 @@ class DatabaseManager:
         )
 
     async def get_source(self, instance_id: str) -> str | None:
-        """The source of the workflow as this instance ran it."""
+        """Return the source code that the instance runs; None if it is not stored."""
         return await self._store.source((await self._client._require(instance_id)).row.code)
 
     async def explain(self, instance_id: str) -> Explanation:
-        """Why it stands where it stands."""
+        """Explain the status of an instance, and what will change it."""
         return explain(await self._facts(instance_id))
 
     async def _facts(self, instance_id: str) -> Facts:
@@ -219,13 +219,13 @@ class DatabaseManager:
         )
 
     async def _compensable(self, row: InstanceRow, code: Mapping[str, AnyActivity]) -> frozenset[str]:
-        """The activities that have a compensation: as the code here says, or the app that has it."""
-        card = await self._descriptor(row.workflow, row.version)
+        """Return the activities that have a compensation. The code in this process decides, or else the descriptor."""
+        descriptor = await self._descriptor(row.workflow, row.version)
         here = {name for name, activity in code.items() if activity.compensation_spec is not None}
-        return frozenset(here | (card.compensable - code.keys()))
+        return frozenset(here | (descriptor.compensable - code.keys()))
 
     async def _events(self, stored: StoredInstance) -> dict[str, list[CandidateEvent]]:
-        """The last events of each type that an instance waits for."""
+        """Return the latest events of each type that an instance waits for."""
         kinds = {wait.key for wait in stored.waits if wait.kind is WaitKind.EVENT}
         found: dict[str, list[CandidateEvent]] = {}
         for kind in sorted(kinds):
@@ -236,7 +236,7 @@ class DatabaseManager:
         return found
 
     async def _channel_facts(self, stored: StoredInstance) -> dict[str, ChannelFacts]:
-        """The channels of which an instance waits for a message."""
+        """Return the state of each channel on which an instance waits for a message."""
         found: dict[str, ChannelFacts] = {}
         for name in sorted({wait.key for wait in stored.waits if wait.kind is WaitKind.MESSAGE}):
             state = await self._store.channel(name, most=_MOST)
@@ -249,14 +249,14 @@ class DatabaseManager:
         return charts.quantile([one for one in minutes if one.workflow == workflow], 0.95)
 
     async def list_workflows(self) -> list[WorkflowSummary]:
-        """Workflows that live workers know, that have instances in flight, or that ended lately."""
+        """Return the workflows that live workers have, or that have instances in flight or instances that ended recently."""
         now = self._now()
         versions: dict[str, set[str]] = {}
         for worker in await self._live_workers():
             for name, version in json.loads(worker.workflows):
                 versions.setdefault(name, set()).add(version)
         here = {workflow.name: workflow for workflow in self._client._registry.all()}
-        tally = await self._store.workflow_counts(most=_SAMPLE)
+        counts = await self._store.workflow_counts(most=_SAMPLE)
         minutes: dict[str, list[Minute]] = {}
         for minute in await self._store.minutes(since=max(0, now - charts.SHOWN * charts.MINUTE)):
             minutes.setdefault(minute.workflow, []).append(minute)
@@ -264,7 +264,7 @@ class DatabaseManager:
             WorkflowSummary(
                 name=name,
                 versions=tuple(sorted(versions.get(name, ()))),
-                in_flight=Count(tally.workflows.get(name, 0), not tally.complete),
+                in_flight=Count(counts.workflows.get(name, 0), not counts.complete),
                 completed=charts.ended(minutes.get(name, ()), Status.COMPLETED),
                 failed=charts.ended(minutes.get(name, ()), Status.FAILED),
                 p50=charts.quantile(minutes.get(name, ()), 0.5),
@@ -273,11 +273,11 @@ class DatabaseManager:
                 event_handler=name in here and here[name].event_handler,
                 startable=name in here,
             )
-            for name in sorted(versions.keys() | here.keys() | tally.workflows.keys() | minutes.keys())
+            for name in sorted(versions.keys() | here.keys() | counts.workflows.keys() | minutes.keys())
         ]
 
     async def get_schema(self, workflow: str) -> dict[str, Any] | None:
-        """The JSON Schema of a workflow's input; None if nothing is known of it."""
+        """Return the JSON Schema of a workflow's input; None if it is not known."""
         try:
             return input_schema(self._client.get_workflow(workflow))
         except WorkflowNotFoundError:
@@ -297,13 +297,13 @@ class DatabaseManager:
         return read_descriptor(None if key is None else await self._store.source(key))
 
     async def get_event_schema(self, instance_id: str, op: str) -> dict[str, Any] | None:
-        """The JSON Schema of the data that a wait expects; None if it has no model or is not known here."""
+        """Return the JSON Schema of the data that a wait expects; None if the wait has no model, or if it is not known."""
         stored = await self._client._require(instance_id)
         sites = [wait.site for wait in stored.waits if wait.op == op]
         return model_schema(sites[0]) if sites else None
 
     async def list_workers(self) -> list[WorkerSummary]:
-        """Worker processes."""
+        """Return the worker processes."""
         rows = await self._store.workers()
         owned = await self._store.count_owned([row.id for row in rows], most=_MOST + 1)
         return [
@@ -329,7 +329,7 @@ class DatabaseManager:
         return [row for row in await self._store.workers() if self._is_alive(row)]
 
     async def list_channels(self, *, after: str = "", limit: int = 50) -> ChannelPage:
-        """Channels that have subscribers or messages for anybody, by name."""
+        """Return the channels that have subscribers or pooled messages, by name."""
         found = await self._store.channels(after=after, limit=page_limit(limit) + 1, most=_MOST + 1)
         items = [
             ChannelSummary(one.name, one.mode, _count(one.subscribers), _count(one.backlog), _time(one.oldest_at))
@@ -338,7 +338,7 @@ class DatabaseManager:
         return ChannelPage(items, items[-1].name if len(found) > limit else None)
 
     async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> SubscriberPage:
-        """Who has subscribed to a channel, by id."""
+        """Return the subscribers of a channel by instance id."""
         found = await self._store.subscribers(channel, after=after, limit=page_limit(limit) + 1, most=_MOST + 1)
         items = [
             Subscriber(one.instance_id, one.mode, to_datetime(one.since), _count(one.unread), one.waits)
@@ -347,36 +347,36 @@ class DatabaseManager:
         return SubscriberPage(items, items[-1].instance_id if len(found) > limit else None)
 
     async def list_groups(self, *, after: str = "", limit: int = 50) -> GroupPage:
-        """Groups by name."""
+        """Return the groups by name."""
         found = await self._store.groups(after=after, limit=page_limit(limit) + 1, most=_MOST + 1)
         items = [GroupSummary(name, _count(members)) for name, members in found[:limit]]
         return GroupPage(items, items[-1].name if len(found) > limit else None)
 
     async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> MemberPage:
-        """Who is in a group, by id."""
+        """Return the members of a group by instance id."""
         found = await self._store.page_of_members(group, after=after, limit=page_limit(limit) + 1)
         return MemberPage(found[:limit], found[limit - 1] if len(found) > limit else None)
 
     async def list_outbox(self, *, dead: bool | None = None, after: int = 0, limit: int = 50) -> OutboxPage:
-        """What waits to be sent, and what could not be."""
+        """Return the undelivered events and the dead letters, oldest first; with `dead`, only one of the two."""
         limit = page_limit(limit)
         found = await self._store.list_outbox(dead=dead, after=after, limit=limit + 1)
         items = [outbox_entry_of(row) for row in found[:limit]]
         return OutboxPage(items, items[-1].id if len(found) > limit else None)
 
     async def list_bulk_actions(self) -> list[BulkAction]:
-        """The last batches, newest first."""
+        """Return the latest bulk actions, newest first."""
         return [to_bulk_action(row) for row in await self._store.bulk_actions(limit=_MAX_BULK_ACTIONS)]
 
     async def get_bulk_action(self, batch_id: str) -> BulkAction:
-        """One batch. Raises `WorkflowNotFoundError`."""
+        """Return a bulk action. Raises `WorkflowNotFoundError`."""
         row = await self._store.bulk_action(batch_id)
         if row is None:
             raise WorkflowNotFoundError(f"There is no batch {batch_id!r} in this database.")
         return to_bulk_action(row)
 
     async def list_audit(self, *, instance_id: str | None = None, before: int | None = None, limit: int = 50) -> AuditPage:
-        """Who did what, newest first."""
+        """Return the audit, newest first."""
         found = await self._store.audit(instance_id=instance_id, before=before, limit=page_limit(limit) + 1)
         items = [
             AuditEntry(one.number, to_datetime(one.at), one.actor, one.action, one.instance_id, one.detail)
@@ -385,7 +385,7 @@ class DatabaseManager:
         return AuditPage(items, items[-1].number if len(found) > limit else None)
 
     async def doctor(self) -> list[Finding]:
-        """Everything that can be checked, and what to do about it."""
+        """Run every check, and return the findings with their remedies."""
         store = self._store
         try:
             examined = DoctorFacts(
@@ -406,12 +406,12 @@ class DatabaseManager:
             return [Finding("database", "error", str(error), "See that the server runs and that its address is right.")]
         return run_checks(examined)
 
-    # --- doing
+    # --- actions
 
     async def start(
         self, workflow: str, input: dict[str, Any], *, instance_id: str | None = None, actor: str = ""
     ) -> StartResult:
-        """Start a workflow. Raises `InputError` (a `PayloadError`) naming the fields."""
+        """Start a workflow. Raises `InputError` (a `PayloadError`), which names the fields that are not valid."""
         try:
             known = self._client.get_workflow(workflow)
         except WorkflowNotFoundError:
@@ -424,7 +424,7 @@ class DatabaseManager:
         return StartResult(started)
 
     async def _start_by_name(self, workflow: str, input: dict[str, Any], instance_id: str | None) -> str:
-        """Start what only other apps know: they have left a schema, and check the input again when they run it."""
+        """Start a workflow that only other apps have. The input is checked by its descriptor, and again by the worker."""
         versions = await self._live_versions(workflow)
         if not versions:
             raise WorkflowNotFoundError(
@@ -450,14 +450,14 @@ class DatabaseManager:
         to: str | None = None,
         actor: str = "",
     ) -> SendResult:
-        """Send an event, to one instance or to everybody."""
+        """Send an event, only to the instance `to` if it is given."""
         extensions = {} if to is None else {TARGET: to}
         accepted = await self._client.send_event(type, source, data, subject=subject, extensions=extensions)
         await self._client._record_audit(actor, "send_event", [(to, f"{type} {accepted.id}")])
         return SendResult(accepted.instance_ids, accepted.duplicate)
 
     async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> SendResult:
-        """Publish a message, or send it to one instance."""
+        """Publish a message to a channel, or send it only to the instance `to`."""
         if to is None:
             message = await self._client.publish(channel, data)
         else:
@@ -466,19 +466,19 @@ class DatabaseManager:
         return SendResult(() if to is None else (to,))
 
     async def preview(self, action: ActionKind, instance_id: str) -> Preview:
-        """What an action would do."""
+        """Return the effects that an action would have on an instance."""
         stored = await self._client._require(instance_id)
         row = stored.row
         if action not in allowed_actions(row):
             return Preview(action, instance_id, (f"is refused, because the instance is {row.status.value}",))
         entries = await self._store.history(instance_id, row.generation, after=0, limit=_DRAWN)
-        undoable = await self._compensable(row, find_activities(entry.site for entry in entries))
-        return Preview(action, instance_id, tuple(_effects(action, stored, entries, undoable)))
+        compensable = await self._compensable(row, find_activities(entry.site for entry in entries))
+        return Preview(action, instance_id, tuple(_effects(action, stored, entries, compensable)))
 
     async def apply(
         self, action: ActionKind, ids: Sequence[str], *, reason: str | None = None, actor: str = ""
     ) -> list[ActionResult]:
-        """Do something to instances, each by itself."""
+        """Apply an action to each of the instances; return one result for each."""
         done = list(await asyncio.gather(*(self._apply_to_one(action, one, reason, actor) for one in ids)))
         lines = [(one.instance_id, (reason or "") if one.ok else f"refused: {one.error}") for one in done]
         await self._client._record_audit(actor, action.value, lines)
@@ -496,7 +496,7 @@ class DatabaseManager:
     async def start_bulk_action(
         self, action: ActionKind, filter: str, *, reason: str | None = None, actor: str = ""
     ) -> BulkAction:
-        """Do something to all instances that fit a filter: an app does it, beginning now."""
+        """Begin to apply an action to every instance that matches a filter: an app does it in the background."""
         now = self._now()
         wanted = parse(filter, now=now)
         if not wanted.text:
@@ -508,14 +508,14 @@ class DatabaseManager:
         return to_bulk_action(batch)
 
     async def abort_bulk_action(self, batch_id: str, *, actor: str = "") -> BulkAction:
-        """Stop a batch; what is done is done."""
+        """Abort a bulk action. What it has already done is not reverted."""
         await self.get_bulk_action(batch_id)
         if await self._store.abort_bulk_action(batch_id, now=self._now()):
             await self._client._record_audit(actor, "abort_batch", [(None, batch_id)])
         return await self.get_bulk_action(batch_id)
 
     def bulk_action_runner(self, claimant: str, *, every: float = 2.0) -> BulkActionRunner:
-        """What works off batches here; it looks every so many seconds."""
+        """Return a runner that applies bulk actions in this process; it polls every `every` seconds."""
 
         async def apply(action: ActionKind, ids: Sequence[str], reason: str | None, actor: str) -> list[ActionResult]:
             return await self.apply(action, ids, reason=reason, actor=actor)
@@ -523,13 +523,13 @@ class DatabaseManager:
         return BulkActionRunner(lambda: self._store, self._client._clock, apply, claimant, every)
 
     async def requeue_outbox(self, ids: Sequence[int] | None = None, *, actor: str = "") -> int:
-        """Let dead letters be sent again: these, or all; how many."""
+        """Requeue dead letters, all of them without `ids`; return how many."""
         done = await self._client.requeue_outbox(ids)
         await self._client._record_audit(actor, "requeue_outbox", [(None, "1 event" if done == 1 else f"{done} events")])
         return done
 
     async def prune(self, *, older_than: float, actor: str = "") -> int:
-        """Delete instances that ended longer ago than these seconds; how many."""
+        """Delete the instances that ended more than `older_than` seconds ago; return how many."""
         if not 0 <= older_than < 1e10:
             raise ConfigurationError(f"older_than={older_than!r} is not valid: give a number of seconds, 0 or more.")
         if (now := await self._store.verified_time()) is None:
@@ -551,7 +551,7 @@ class DatabaseManager:
 
 
 def _attention_items(counts: InstanceCounts, workers: Sequence[WorkerSummary]) -> list[AttentionItem]:
-    """What a person should look at, and how to find it."""
+    """Return the items that need attention, each with the filter that finds it."""
     silent = [worker for worker in workers if not worker.alive]
     everything = [
         AttentionItem("failed", _count(counts.statuses[Status.FAILED]), "status:failed newer:24h"),
@@ -570,16 +570,16 @@ def _attention_items(counts: InstanceCounts, workers: Sequence[WorkerSummary]) -
 def _effects(
     action: ActionKind, stored: StoredInstance, entries: Sequence[Entry], compensable: frozenset[str]
 ) -> Iterable[str]:
-    """What an action would do to an instance, a line each."""
-    done = pending_compensations(entries, compensable)
+    """Yield the effects of an action on an instance, each as one line."""
+    pending = pending_compensations(entries, compensable)
     match action:
         case ActionKind.CANCEL:
             yield "raises CancelledError in the workflow, whose finally blocks run"
             yield from [f"ends the wait for {wait.key or wait.op}" for wait in stored.waits]
-            yield from [f"compensates {entry.name or 'a registered compensation'} ({entry.op})" for entry in done]
+            yield from [f"compensates {entry.name or 'a registered compensation'} ({entry.op})" for entry in pending]
         case ActionKind.TERMINATE:
             yield "ends the instance at once, without running any more of its code"
-            yield from [f"does not compensate {entry.name or 'a registered compensation'} ({entry.op})" for entry in done]
+            yield from [f"does not compensate {entry.name or 'a registered compensation'} ({entry.op})" for entry in pending]
         case ActionKind.RETRY:
             failed = [entry for entry in entries if entry.outcome == "error" and entry.role == 0]
             yield f"continues from {failed[-1].op}" if failed else "continues from the point of failure"

@@ -1,4 +1,4 @@
-"""The shapes that operators see: of the API's JSON, of the viewer's pages, of the command line's tables."""
+"""The records that operators see, as JSON in the API, as pages in the viewer, and as tables on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.model.status import Status
 
 
 class Health(StrEnum):
-    """How an instance fares."""
+    """The health of an instance."""
 
     HEALTHY = "healthy"
     SLOW = "slow"
@@ -23,16 +23,16 @@ class Health(StrEnum):
 
 
 class InputError(PayloadError):
-    """The input of a workflow does not fit it: what is wrong, by field."""
+    """The input of a workflow is not valid."""
 
     def __init__(self, message: str, fields: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.fields = fields or {}
-        """Dotted paths from the parameters, and what is wrong there; the empty path is the whole."""
+        """The problems by dotted path, which begins with the parameter; the empty path stands for the whole input."""
 
 
 class ActionKind(StrEnum):
-    """What an operator can do to instances."""
+    """An action that an operator can apply to instances."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -43,20 +43,20 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many there are, counted up to a bound."""
+    """A number that is counted up to a limit."""
 
     value: int
     more: bool = False
-    """There are more than `value`; nobody counted how many."""
+    """There are more than `value`: the limit was reached."""
 
     def __str__(self) -> str:
-        """`10,000+`."""
+        """Format the number: `10,000+`."""
         return f"{self.value:,}{'+' if self.more else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceSummary:
-    """A line of a list of instances: no payloads."""
+    """An instance in a list, without its payloads."""
 
     instance_id: str
     workflow_name: str
@@ -71,31 +71,31 @@ class InstanceSummary:
     retrying_since: datetime | None
     waiting_for: tuple[WaitingFor, ...]
     doing: str
-    """What it does now, in a line: `waiting for event payment.completed, subject 42`."""
+    """The current step in one line: `waiting for event payment.completed, subject 42`."""
     error: str | None = None
-    """Type and message, cut to a line."""
+    """Type and message, truncated to one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstancePage:
-    """Instances, newest first."""
+    """A page of instances, newest first."""
 
     items: list[InstanceSummary]
     next_page_token: str | None = None
     searched_back_to: datetime | None = None
-    """The search stopped here because its time was over; go on with the token."""
+    """The creation time that the search had reached at its time limit; the token continues it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceDetail:
-    """One instance with everything that fits on a page; the history comes in pages of its own."""
+    """An instance with all its data except the history."""
 
     summary: InstanceSummary
     input: Any
     output: Any
     error: Error | None
     generations: int
-    """The generation it is in; earlier ones are archived if they are still there."""
+    """The number of the latest generation. Earlier generations are archived, unless they have been deleted."""
     code: str
     """The fingerprint of its code."""
     python: str
@@ -103,12 +103,12 @@ class InstanceDetail:
     attempts: list[AttemptEntry]
     journal: list[JournalLine]
     actions: list[ActionKind]
-    """What can be done to it now."""
+    """The actions that its status allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """Entries of one generation, in order."""
+    """A page of the history of one generation, in order."""
 
     items: list[HistoryEntry]
     next_after: int | None = None
@@ -116,7 +116,7 @@ class HistoryPage:
 
 @dataclass(frozen=True, slots=True)
 class WakeCondition:
-    """One thing that will move an instance."""
+    """Something that will change the status of an instance."""
 
     kind: str
     """event, message, timer, retry, claim, lease, operator."""
@@ -124,23 +124,23 @@ class WakeCondition:
     since: datetime | None = None
     due: datetime | None = None
     evidence: tuple[str, ...] = ()
-    """What is known about it, a sentence each: near misses, a backlog, a silent worker."""
+    """Known facts, one sentence each: events that did not match, a backlog, a silent worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that could be done about it."""
+    """A suggestion for the operator."""
 
     name: str
-    """An action, or `send_event`, `publish`, `deploy`."""
+    """The name of an action, or `send_event`, `publish`, `deploy`."""
     label: str
     values: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What a form for it begins with."""
+    """The values with which a form is filled in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why an instance stands where it stands, and what will move it."""
+    """The reason for the status of an instance, and what will change it."""
 
     instance_id: str
     status: Status
@@ -152,10 +152,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSpan:
-    """A stretch of an instance's time line. Times are microseconds since 1970."""
+    """A period of an instance's timeline. Times are in microseconds since 1970."""
 
     row: str
-    """The operation: all spans of one operation share a row."""
+    """The id of the operation: all spans of one operation share a row."""
     name: str
     kind: str
     """activity, backoff, event, message, timer, compensation, queue, effect."""
@@ -170,12 +170,12 @@ class TimelineSpan:
     seq: int = 0
     note: str = ""
     due: int | None = None
-    """Of an open wait or back-off: when it is over by itself."""
+    """When an open wait or back-off ends at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What to draw: spans in the order in which operations were asked for, and marks from the journal."""
+    """The timeline of one generation: spans in the order in which their operations began, and marks from the journal."""
 
     begun_at: int
     ended_at: int | None
@@ -183,12 +183,12 @@ class Timeline:
     spans: list[TimelineSpan]
     marks: list[JournalLine]
     cut: bool = False
-    """There is more history than is drawn."""
+    """The history has more entries than are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChartPoint:
-    """A minute of a workflow's life."""
+    """The numbers of instances that ended in one minute."""
 
     at: datetime
     completed: int
@@ -197,22 +197,22 @@ class ChartPoint:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSummary:
-    """How a workflow fares, from what ended lately."""
+    """A workflow, with statistics of the instances that ended in the last hour."""
 
     name: str
     versions: tuple[str, ...]
-    """Those that live workers know."""
+    """The versions that live workers have."""
     in_flight: Count
     completed: int
-    """In the last hour."""
+    """The instances that completed in the last hour."""
     failed: int
     p50: float | None
-    """Seconds from start to end in the last hour, about."""
+    """The approximate median of the seconds from start to end, in the last hour."""
     p95: float | None
     points: list[ChartPoint]
     event_handler: bool = False
     startable: bool = False
-    """It can be started from here: its input is known."""
+    """The process that returned this record has the code of the workflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class ChannelSummary:
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """Who has subscribed to a channel."""
+    """A subscription of a channel."""
 
     instance_id: str
     mode: str
@@ -263,7 +263,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class ChannelPage:
-    """Channels by name."""
+    """A page of channels, by name."""
 
     items: list[ChannelSummary]
     next_after: str | None = None
@@ -271,7 +271,7 @@ class ChannelPage:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberPage:
-    """Subscribers by instance."""
+    """A page of the subscribers of a channel, by instance id."""
 
     items: list[Subscriber]
     next_after: str | None = None
@@ -279,7 +279,7 @@ class SubscriberPage:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """Groups by name."""
+    """A page of groups, by name."""
 
     items: list[GroupSummary]
     next_after: str | None = None
@@ -287,7 +287,7 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class MemberPage:
-    """Members of a group."""
+    """A page of the members of a group, by instance id."""
 
     items: list[str]
     next_after: str | None = None
@@ -295,7 +295,7 @@ class MemberPage:
 
 @dataclass(frozen=True, slots=True)
 class OutboxPage:
-    """Events in the outbox, oldest first."""
+    """A page of the outbox, oldest event first."""
 
     items: list[OutboxEntry]
     next_after: int | None = None
@@ -303,7 +303,7 @@ class OutboxPage:
 
 @dataclass(frozen=True, slots=True)
 class AttentionItem:
-    """Something that a person should look at, and the filter that finds it."""
+    """Something that needs the attention of an operator, and the filter that finds it."""
 
     what: str
     """failed, retrying, overdue, compensating, dead_letters, unclaimable, silent_workers."""
@@ -313,36 +313,36 @@ class AttentionItem:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The first page."""
+    """The data of the viewer's first page."""
 
     attention: list[AttentionItem]
     in_flight: dict[str, Count]
-    """By status."""
+    """The instances in flight by status."""
     points: list[ChartPoint]
-    """Of all workflows together."""
+    """The numbers of all workflows together."""
     workers: list[WorkerSummary]
     workflows: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """A workflow was started, or the instance of that id was there already."""
+    """The result of a start: the new instance, or the existing one with the same id."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """An event or a message was accepted."""
+    """The result of sending an event or a message: it was accepted."""
 
     instance_ids: tuple[str, ...] = ()
-    """Whom it woke or started."""
+    """The instances that it woke or started."""
     duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What became of an action for one instance."""
+    """The result of an action on one instance."""
 
     instance_id: str
     ok: bool
@@ -352,17 +352,17 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What an action would do: told before it is done."""
+    """The effects that an action would have on an instance."""
 
     action: ActionKind
     instance_id: str
     effects: tuple[str, ...]
-    """`compensates reserve_stock (op 2)`, `leaves charge_card as it is`."""
+    """Each effect as one line: `compensates reserve_stock (reserve_stock:1)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkAction:
-    """An action for all instances that a filter finds: done by the app, whoever asked may go home."""
+    """An action that an app applies in the background to every instance that matches a filter."""
 
     batch_id: str
     action: ActionKind
@@ -377,12 +377,12 @@ class BulkAction:
     failed: int
     looked_at: int
     failures: list[ActionResult]
-    """The first hundred."""
+    """The first hundred failures."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who did what."""
+    """An entry of the audit: an action, and its actor."""
 
     number: int
     at: datetime
@@ -394,7 +394,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """What was done, newest first."""
+    """A page of the audit, newest entry first."""
 
     items: list[AuditEntry]
     next_before: int | None = None
@@ -402,7 +402,7 @@ class AuditPage:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check of the doctor."""
+    """The result of one check of `romancy doctor`."""
 
     name: str
     level: str

@@ -1,7 +1,7 @@
-"""The operators' calls, answered by an app over HTTP.
+"""The `Manager` that calls the HTTP API of an app.
 
-One request on one connection for each call, in a thread: a command asks a handful of questions, and the standard library
-needs no package. The answers are read into the same records that the database gives, and refusals become the same errors.
+Each call is one request on its own connection, in a thread. A command makes few calls, so the HTTP client of the standard
+library suffices. Responses become the same records, and refusals the same errors, as with a database.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ _UNAUTHENTICATED, _FORBIDDEN, _NOT_FOUND, _UNAVAILABLE = 401, 403, 404, 503
 
 
 class AccessError(RomancyError):
-    """The app does not know the caller, or does not let it do this."""
+    """The app does not know the caller, or does not permit the call."""
 
 
 class HttpManager:
-    """The operators' calls on an app that is served at a URL. `timeout`: seconds of silence after which it is given up.
+    """The queries and actions of an operator, on an app that is served at a URL.
+
+    `timeout`: seconds without data from the app after which a call fails.
 
     >>> manager = HttpManager("http://127.0.0.1:8000", token=None)
     """
@@ -76,100 +78,100 @@ class HttpManager:
     def _address(self) -> str:
         return f"{self._url.scheme}://{self._url.netloc}{self._url.path.rstrip('/')}"
 
-    # --- looking
+    # --- queries
 
     async def overview(self) -> Overview:
-        """What needs attention, and how things go."""
+        """Return what needs attention, the current rates, and the workers and workflows."""
         return await self._get("/overview", Overview)
 
     async def list_instances(self, filter: str = "", *, limit: int = 50, page_token: str | None = None) -> InstancePage:
-        """Instances that fit a filter line, newest first; a search by content has a bound in time."""
+        """Return the instances that match a filter, newest first. A search by content has a time limit."""
         return await self._get("/instances", InstancePage, filter=filter, limit=limit, page_token=page_token)
 
     async def get_instance(self, instance_id: str, *, generation: int | None = None) -> InstanceDetail:
-        """One instance."""
+        """Return an instance, in its latest generation or an earlier one."""
         return await self._get("/instance", InstanceDetail, id=instance_id, generation=generation)
 
     async def get_history(
         self, instance_id: str, *, generation: int | None = None, after: int = 0, limit: int = 200
     ) -> HistoryPage:
-        """What happened in it."""
+        """Return a page of the history of an instance, in order."""
         return await self._get(
             "/instance/history", HistoryPage, id=instance_id, generation=generation, after=after, limit=limit
         )
 
     async def get_timeline(self, instance_id: str, *, generation: int | None = None) -> Timeline:
-        """The same as stretches of time."""
+        """Return the timeline of an instance."""
         return await self._get("/instance/timeline", Timeline, id=instance_id, generation=generation)
 
     async def get_source(self, instance_id: str) -> str | None:
-        """The source of the workflow as this instance ran it."""
+        """Return the source code that the instance runs; None if it is not stored."""
         return (await self._get("/instance/source", dict[str, str | None], id=instance_id)).get("source")
 
     async def explain(self, instance_id: str) -> Explanation:
-        """Why it stands where it stands."""
+        """Explain the status of an instance, and what will change it."""
         return await self._get("/instance/explain", Explanation, id=instance_id)
 
     async def list_workflows(self) -> list[WorkflowSummary]:
-        """Workflows that live workers know, or that have instances in flight."""
+        """Return the workflows that live workers have, or that have instances in flight."""
         return (await self._get("/workflows", dict[str, list[WorkflowSummary]]))["items"]
 
     async def get_schema(self, workflow: str) -> dict[str, Any] | None:
-        """The JSON Schema of a workflow's input; None if it is not known there."""
+        """Return the JSON Schema of a workflow's input; None if the app does not know it."""
         return (await self._get("/workflow/schema", dict[str, dict[str, Any] | None], name=workflow)).get("schema")
 
     async def get_event_schema(self, instance_id: str, op: str) -> dict[str, Any] | None:
-        """The JSON Schema of the data that a wait expects; None if it has no model or is not known there."""
+        """Return the JSON Schema of the data that a wait expects; None if the wait has no model, or if it is not known."""
         answer = await self._get("/instance/event-schema", dict[str, dict[str, Any] | None], id=instance_id, op=op)
         return answer.get("schema")
 
     async def list_workers(self) -> list[WorkerSummary]:
-        """Worker processes."""
+        """Return the worker processes."""
         return (await self._get("/workers", dict[str, list[WorkerSummary]]))["items"]
 
     async def list_channels(self, *, after: str = "", limit: int = 50) -> ChannelPage:
-        """Channels by name."""
+        """Return the channels by name."""
         return await self._get("/channels", ChannelPage, after=after, limit=limit)
 
     async def list_subscribers(self, channel: str, *, after: str = "", limit: int = 50) -> SubscriberPage:
-        """Who has subscribed to a channel."""
+        """Return the subscribers of a channel by instance id."""
         return await self._get("/channel/subscribers", SubscriberPage, name=channel, after=after, limit=limit)
 
     async def list_groups(self, *, after: str = "", limit: int = 50) -> GroupPage:
-        """Groups by name."""
+        """Return the groups by name."""
         return await self._get("/groups", GroupPage, after=after, limit=limit)
 
     async def list_members(self, group: str, *, after: str = "", limit: int = 50) -> MemberPage:
-        """Who is in a group."""
+        """Return the members of a group by instance id."""
         return await self._get("/group/members", MemberPage, name=group, after=after, limit=limit)
 
     async def list_outbox(self, *, dead: bool | None = None, after: int = 0, limit: int = 50) -> OutboxPage:
-        """What waits to be sent, and what could not be."""
+        """Return the undelivered events and the dead letters, oldest first; with `dead`, only one of the two."""
         wanted = None if dead is None else str(dead).lower()
         return await self._get("/outbox", OutboxPage, dead=wanted, after=after, limit=limit)
 
     async def list_bulk_actions(self) -> list[BulkAction]:
-        """The last batches, newest first."""
+        """Return the latest bulk actions, newest first."""
         return (await self._get("/batches", dict[str, list[BulkAction]]))["items"]
 
     async def get_bulk_action(self, batch_id: str) -> BulkAction:
-        """One batch."""
+        """Return a bulk action."""
         return await self._get("/batch", BulkAction, id=batch_id)
 
     async def list_audit(self, *, instance_id: str | None = None, before: int | None = None, limit: int = 50) -> AuditPage:
-        """Who did what."""
+        """Return the audit, newest first."""
         return await self._get("/audit", AuditPage, id=instance_id, before=before, limit=limit)
 
     async def doctor(self) -> list[Finding]:
-        """Everything that can be checked, and what to do about it."""
+        """Run every check, and return the findings with their remedies."""
         return (await self._get("/doctor", dict[str, list[Finding]]))["items"]
 
-    # --- doing; who does it is known by the token, whatever `actor` says
+    # --- actions; `actor` is not sent, because the app takes the actor from the token
 
     async def start(
         self, workflow: str, input: dict[str, Any], *, instance_id: str | None = None, actor: str = ""
     ) -> StartResult:
-        """Start a workflow. Raises `PayloadError` naming the field."""
+        """Start a workflow. Raises `PayloadError`, which names the fields that are not valid."""
         return await self._post("/workflows/start", StartResult, workflow=workflow, input=input, instance_id=instance_id)
 
     async def send_event(
@@ -182,21 +184,21 @@ class HttpManager:
         to: str | None = None,
         actor: str = "",
     ) -> SendResult:
-        """Send an event, to one instance or to everybody."""
+        """Send an event, only to the instance `to` if it is given."""
         return await self._post("/events", SendResult, type=type, data=data, source=source, subject=subject, to=to)
 
     async def publish(self, channel: str, data: Any, *, to: str | None = None, actor: str = "") -> SendResult:
-        """Publish a message, or send it to one instance."""
+        """Publish a message to a channel, or send it only to the instance `to`."""
         return await self._post("/messages", SendResult, channel=channel, data=data, to=to)
 
     async def preview(self, action: ActionKind, instance_id: str) -> Preview:
-        """What an action would do."""
+        """Return the effects that an action would have on an instance."""
         return await self._post("/preview", Preview, action=action.value, id=instance_id)
 
     async def apply(
         self, action: ActionKind, ids: Sequence[str], *, reason: str | None = None, actor: str = ""
     ) -> list[ActionResult]:
-        """Do something to instances, each by itself."""
+        """Apply an action to each of the instances; return one result for each."""
         if not ids:
             return []
         answer = await self._post(
@@ -207,23 +209,23 @@ class HttpManager:
     async def start_bulk_action(
         self, action: ActionKind, filter: str, *, reason: str | None = None, actor: str = ""
     ) -> BulkAction:
-        """Do something to all instances that fit a filter."""
+        """Begin to apply an action to every instance that matches a filter."""
         return await self._post("/batches/start", BulkAction, action=action.value, filter=filter, reason=reason)
 
     async def abort_bulk_action(self, batch_id: str, *, actor: str = "") -> BulkAction:
-        """Stop a batch; what is done is done."""
+        """Abort a bulk action. What it has already done is not reverted."""
         return await self._post("/batches/abort", BulkAction, id=batch_id)
 
     async def requeue_outbox(self, ids: Sequence[int] | None = None, *, actor: str = "") -> int:
-        """Let dead letters be sent again: these, or all; how many."""
+        """Requeue dead letters, all of them without `ids`; return how many."""
         wanted = None if ids is None else list(ids)
         return (await self._post("/outbox/requeue", dict[str, int], ids=wanted))["count"]
 
     async def prune(self, *, older_than: float, actor: str = "") -> int:
-        """Delete instances that ended longer ago than these seconds; how many."""
+        """Delete the instances that ended more than `older_than` seconds ago; return how many."""
         return (await self._post("/prune", dict[str, int], older_than=older_than))["count"]
 
-    # --- asking
+    # --- requests
 
     async def _get(self, path: str, answer_type: type[T], **parameters: Any) -> T:
         given = {name: value for name, value in parameters.items() if value is not None}
@@ -247,14 +249,14 @@ class HttpManager:
         return read
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        line = self._connection()
-        asking = asyncio.ensure_future(asyncio.to_thread(self._exchange, line, method, path, body))
+        connection = self._connection()
+        exchange = asyncio.ensure_future(asyncio.to_thread(self._exchange, connection, method, path, body))
         try:
-            return await asyncio.shield(asking)
+            return await asyncio.shield(exchange)
         except asyncio.CancelledError:
-            # The thread cannot be interrupted; without its socket it ends by itself, and does not hold up the program's end.
-            _shut(line)
-            asking.add_done_callback(_retrieve)
+            # The thread cannot be interrupted. Without its socket it ends soon, and does not delay the exit of the program.
+            _shut(connection)
+            exchange.add_done_callback(_retrieve)
             raise
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -287,24 +289,24 @@ class HttpManager:
         return headers
 
     def _error_for(self, status: int, content: bytes) -> Exception:
-        told = _problem(content)
-        says = str(told.get("error") or f"{self._address} answered {status} ({http.client.responses.get(status, '?')}).")
+        problem = _problem(content)
+        text = str(problem.get("error") or f"{self._address} answered {status} ({http.client.responses.get(status, '?')}).")
         if status in (_UNAUTHENTICATED, _FORBIDDEN):
-            return AccessError(f"{self._address}: {says}")
-        kind = getattr(errors, str(told.get("error_type")), None)
-        if told.get("fields") and kind is None and told.get("error_type") == InputError.__name__:
-            return InputError(says, dict(told["fields"]))
+            return AccessError(f"{self._address}: {text}")
+        kind = getattr(errors, str(problem.get("error_type")), None)
+        if problem.get("fields") and kind is None and problem.get("error_type") == InputError.__name__:
+            return InputError(text, dict(problem["fields"]))
         if isinstance(kind, type) and issubclass(kind, RomancyError) and kind is not StoreError:
-            return kind(says)
+            return kind(text)
         if status >= 500:
             return (
-                _unavailable(f"{self._address}: {says}")
+                _unavailable(f"{self._address}: {text}")
                 if status == _UNAVAILABLE
-                else StoreError(f"{self._address}: {says}")
+                else StoreError(f"{self._address}: {text}")
             )
         if status == _NOT_FOUND:
-            return ConfigurationError(f"There is no romancy API at {self._address}{_BASE}. {says}")
-        return ConfigurationError(says)
+            return ConfigurationError(f"There is no romancy API at {self._address}{_BASE}. {text}")
+        return ConfigurationError(text)
 
 
 def _adapter(answer_type: Any) -> TypeAdapter[Any]:
@@ -324,7 +326,7 @@ def _encoded(values: Mapping[str, Any]) -> str:
 
 
 def _parse_url(url: str) -> SplitResult:
-    """An address that can be called. Never shown when it is wrong: it may hold a password."""
+    """Parse and check the URL of an app. The errors do not contain the URL, because it may hold a password."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 0) >= 0
@@ -346,14 +348,14 @@ def _printable(token: str | None) -> str | None:
 
 def _problem(content: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(content)
+        problem = json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return problem if isinstance(problem, dict) else {}
 
 
-def _unavailable(says: str) -> StoreError:
-    error = StoreError(says)
+def _unavailable(text: str) -> StoreError:
+    error = StoreError(text)
     error.retryable = True
     return error
 
@@ -370,6 +372,6 @@ def _shut(connection: http.client.HTTPConnection) -> None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _retrieve(asking: asyncio.Future[bytes]) -> None:
-    if not asking.cancelled():
-        asking.exception()
+def _retrieve(exchange: asyncio.Future[bytes]) -> None:
+    if not exchange.cancelled():
+        exchange.exception()  # otherwise asyncio would log that it was never retrieved

@@ -1,4 +1,4 @@
-"""What a workflow takes and a wait expects, as JSON Schema; and input from outside, read accordingly."""
+"""JSON Schemas of the inputs of workflows, and the conversion of input from outside into arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AnyWorkflow = Workflow[..., Any]
 
 
 def input_schema(workflow: AnyWorkflow) -> dict[str, Any]:
-    """The JSON Schema of a workflow's input: an object with its parameters."""
+    """Return the JSON Schema of a workflow's input: an object with the parameters as its properties."""
     codec = workflow.codec
     adapters: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(annotation) for name, annotation in codec.annotations.items()}
     found, shared = TypeAdapter.json_schemas([(name, "validation", adapter) for name, adapter in adapters.items()])
@@ -45,15 +45,15 @@ def input_schema(workflow: AnyWorkflow) -> dict[str, Any]:
 def _default(adapter: TypeAdapter[Any], value: Any) -> dict[str, Any]:
     try:
         return {"default": adapter.dump_python(value, mode="json", warnings=False)}
-    except Exception:  # a default that JSON cannot say is not shown
+    except Exception:  # a default that JSON cannot represent is left out
         return {}
 
 
 def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What to start a workflow with, from JSON by parameter; the fields of a sole argument may stand for it.
+    """Return the arguments of a workflow from a JSON object by parameter, or from the fields of its only argument.
 
-    What another instance was started with, as it is shown, is fine too. Raises `InputError` that says what is wrong with
-    each field.
+    The input of another instance is accepted too, in the form in which it is shown. Raises `InputError`, which gives the
+    problem of each field.
     """
     codec = workflow.codec
     given = _wrap_sole_parameter(codec, dict(input))
@@ -67,7 +67,7 @@ def read_input(workflow: AnyWorkflow, input: Mapping[str, Any]) -> tuple[tuple[A
             values[name] = TypeAdapter(codec.annotations[name]).validate_json(_json(value))
         except ValidationError as error:
             wrong |= _problems(name, error)
-        except Exception as error:  # a validator of the user's may raise anything
+        except Exception as error:  # the user's validators may raise any error
             wrong[name] = complaint(error)
     if not wrong:
         return codec.split_arguments(values)
@@ -86,7 +86,7 @@ def _wrap_sole_parameter(codec: CallCodec, input: dict[str, Any]) -> dict[str, A
 
 
 def _as_stored(codec: CallCodec, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments, if this is how they are stored: by the names of fields where others say aliases, and the like."""
+    """Return the arguments if the input has the stored form, for example with the names of fields instead of aliases."""
     if set(given) - set(codec.parameters) or set(codec.parameters) - set(given) - codec.optional:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Looking for instances that fit a filter, newest first, within a bound in time.
+"""The search for instances that match a filter, newest first and within a time limit.
 
-A filter that names something sharp (an id, what is waited for, what is overdue) gives ids, if they are not too many.
-Anything else goes along the store's lists, from a key down, window by window. What the store does not decide is decided
-here.
+If an index covers a term of the filter (ids, waits, overdue instances), the store returns the ids of the candidates, unless
+they are too many. For other filters the search scans the store's list of instances from a key downwards, in windows. This
+module checks the conditions that the store does not.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from romancy.presenters import value_of
 from romancy.store.port import Store
 
 TIME_BOX = 0.25
-"""Seconds after which a search gives back what it has."""
+"""Seconds after which a search returns what it has found."""
 _MOST_IDS = 2000
-"""More than these are not sorted: they are looked for along the lists instead."""
+"""The most ids that are read and sorted; if there are more, the search scans the list instead."""
 _FIRST_WINDOW, _LARGEST_WINDOW = 2000, 20_000
 _PORTION = 500
-"""Instances that are decided about at once."""
+"""The number of instances that are checked at a time."""
 _CONTENTS = 100
-"""Payloads that are read at once."""
+"""The number of instances whose payloads are read at a time."""
 _WITH_ERROR = frozenset({Status.FAILED, Status.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What fits, how far the search has come, and whether there may be more."""
+    """The instances that match, the key at which the search ended, and whether there may be more."""
 
     rows: list[InstanceListRow]
     end: InstanceKey | None = None
     has_more: bool = False
     stopped: bool = False
-    """Its time was over before the page was full."""
+    """The time limit was reached before the page was full."""
     scanned: int = 0
 
 
 async def search(store: Store, filter: Filter, *, now: int, before: InstanceKey | None, limit: int) -> SearchResult:
-    """Up to `limit` instances that fit, below a key."""
+    """Return up to `limit` instances below a key that match."""
     statuses = _possible_statuses(filter)
     if not statuses:
         return SearchResult([])
@@ -52,16 +52,16 @@ async def search(store: Store, filter: Filter, *, now: int, before: InstanceKey 
     ids = await _ids_from_index(store, filter, now)
     if ids is not None and len(ids) <= _MOST_IDS:
         return await _search_ids(store, filter, ids, now=now, before=start, limit=limit)
-    seeking = _ListSearch(store, filter, now, limit, monotonic() + TIME_BOX)
-    survey = _make_query(filter, statuses, start, limit)
-    if len(filter.words.any) == 1:  # the beginning of an id if there is one, else a part of a workflow's name
+    scan = _ListSearch(store, filter, now, limit, monotonic() + TIME_BOX)
+    query = _make_query(filter, statuses, start, limit)
+    if len(filter.words.any) == 1:  # the beginning of an id if there is such an id, otherwise a part of a workflow's name
         word = filter.words.any[0]
-        survey = replace(survey, instance=word) if ids else replace(survey, workflow=survey.workflow or word)
-    return await seeking.run(survey)
+        query = replace(query, instance=word) if ids else replace(query, workflow=query.workflow or word)
+    return await scan.run(query)
 
 
 def _possible_statuses(filter: Filter) -> frozenset[Status]:
-    """The statuses that what fits can have."""
+    """Return the statuses that a matching instance can have."""
     statuses = filter.statuses
     if filter.error.any:
         statuses &= _WITH_ERROR
@@ -76,7 +76,7 @@ def _upper_bound(before: InstanceKey | None, created_before: int | None) -> Inst
 
 
 async def _ids_from_index(store: Store, filter: Filter, now: int) -> list[str] | None:
-    """The ids of all that can fit, if the filter names something that gives them; more than are sorted: too many."""
+    """Return the ids of all candidates; None if no index gives them. More than `_MOST_IDS` ids may be incomplete."""
     limit = _MOST_IDS + 1
     if filter.id.any and all(_is_prefix_pattern(one) for one in filter.id.any):
         return await _until_too_many([partial(_by_id, store, one, limit) for one in filter.id.any])
@@ -90,11 +90,11 @@ async def _ids_from_index(store: Store, filter: Filter, now: int) -> list[str] |
 
 
 async def _until_too_many(queries: Sequence[Callable[[], Awaitable[list[str]]]]) -> list[str]:
-    """What the questions give together; none is asked once there are more than are sorted."""
+    """Return the ids from all queries. Once there are too many ids, the remaining queries are not run."""
     found: list[str] = []
-    for ask in queries:
+    for query in queries:
         if len(found) <= _MOST_IDS:
-            found += await ask()
+            found += await query()
     return found
 
 
@@ -109,12 +109,12 @@ async def _by_id(store: Store, pattern: str, limit: int) -> list[str]:
 async def _search_ids(
     store: Store, filter: Filter, ids: Sequence[str], *, now: int, before: InstanceKey | None, limit: int
 ) -> SearchResult:
-    """Those of a bounded number of instances that fit."""
+    """Search the instances with these ids."""
     found: list[InstanceListRow] = []
     ids = list(dict.fromkeys(ids))
     for start in range(0, len(ids), _PORTION):
-        lines = await store.rows_by_id(ids[start : start + _PORTION])
-        below = [line for line in lines if before is None or _key(line) < before]
+        rows = await store.rows_by_id(ids[start : start + _PORTION])
+        below = [row for row in rows if before is None or _key(row) < before]
         found += await select_matching(store, filter, below, now)
     found.sort(key=_key, reverse=True)
     page = found[:limit]
@@ -122,7 +122,7 @@ async def _search_ids(
 
 
 def _make_query(filter: Filter, statuses: frozenset[Status], before: InstanceKey | None, limit: int) -> InstanceQuery:
-    sure = not _must_check_rows(filter)
+    exact = not _must_check_rows(filter)
     return InstanceQuery(
         statuses=statuses,
         owned=bool(filter.worker.any),
@@ -132,25 +132,25 @@ def _make_query(filter: Filter, statuses: frozenset[Status], before: InstanceKey
         created_after=filter.created_after or 0,
         before=before,
         window=_FIRST_WINDOW,
-        limit=limit + 1 if sure else _PORTION,
+        limit=limit + 1 if exact else _PORTION,
     )
 
 
 def _must_check_rows(filter: Filter) -> bool:
-    """Not everything that the store gives fits."""
-    wishes = (filter.workflow, filter.id, filter.worker, filter.waits, filter.words)
-    return any(wishes) or filter.by_content or filter.retrying is not None or filter.overdue is not None
+    """Return whether the store may return instances that do not match."""
+    terms = (filter.workflow, filter.id, filter.worker, filter.waits, filter.words)
+    return any(terms) or filter.by_content or filter.retrying is not None or filter.overdue is not None
 
 
 def _required_text(term: FilterTerm) -> str | None:
-    """A text that must be in what a sole pattern fits."""
+    """Return a text that is part of every match, if there is a single pattern; otherwise None."""
     if len(term.any) != 1:
         return None
     return max(term.any[0].split("*"), key=len) or None
 
 
 class _ListSearch:
-    """A search along the store's lists."""
+    """A search that scans the store's list of instances."""
 
     def __init__(self, store: Store, filter: Filter, now: int, limit: int, deadline: float) -> None:
         self._store = store
@@ -162,25 +162,25 @@ class _ListSearch:
         self._scanned = 0
 
     async def run(self, query: InstanceQuery) -> SearchResult:
-        """Go on until the page is full, the lists are at their end, or the time is over."""
+        """Scan until the page is full, the list ends, or the time limit is reached."""
         while True:
-            surveyed = await self._store.scan_instances(query)
-            at = await self._add_matches(surveyed.rows, query.before)
+            scanned = await self._store.scan_instances(query)
+            at = await self._add_matches(scanned.rows, query.before)
             if len(self._hits) > self._limit:
                 page = self._hits[: self._limit]
                 return SearchResult(page, _key(page[-1]), has_more=True, scanned=self._scanned)
             over = monotonic() > self._deadline
-            if at is not None:  # the time was over among the lines
+            if at is not None:  # the time limit was reached within the rows
                 return SearchResult(self._hits, at, has_more=True, stopped=True, scanned=self._scanned)
-            if surveyed.end is None:
+            if scanned.end is None:
                 return SearchResult(self._hits, scanned=self._scanned)
             if over:
-                return SearchResult(self._hits, surveyed.end, has_more=True, stopped=True, scanned=self._scanned)
+                return SearchResult(self._hits, scanned.end, has_more=True, stopped=True, scanned=self._scanned)
             window = min(2 * query.window, _LARGEST_WINDOW)
-            query = replace(query, before=surveyed.end, window=window)
+            query = replace(query, before=scanned.end, window=window)
 
     async def _add_matches(self, rows: Sequence[InstanceListRow], before: InstanceKey | None) -> InstanceKey | None:
-        """Decide about lines; where the time was over, if it was."""
+        """Add the rows that match; return the key of the last checked row if the time limit was reached, otherwise None."""
         for start in range(0, len(rows), _CONTENTS):
             portion = rows[start : start + _CONTENTS]
             self._hits += await select_matching(self._store, self._filter, portion, self._now)
@@ -193,7 +193,7 @@ class _ListSearch:
 
 
 async def select_matching(store: Store, filter: Filter, rows: Sequence[InstanceListRow], now: int) -> list[InstanceListRow]:
-    """Those of the lines that fit."""
+    """Return the rows that match."""
     fit = [line for line in rows if filter.fits(line.row, line.waits, now)]
     if not filter.by_content or not fit:
         return fit

@@ -1,4 +1,4 @@
-"""What the store keeps, as operators read it."""
+"""Converts the records of the store into the records of operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from romancy.presenters import error_of, value_of, waiting_of
 from romancy.serde.failure import describe_failure
 
 _LINE = 300
-"""Characters of an error in a list."""
+"""The most characters of an error in a list."""
 _STEADY = {
     Status.PENDING: "not started yet",
     Status.PAUSED: "paused",
@@ -28,7 +28,7 @@ _STEADY = {
 
 
 def summary_of(row: InstanceRow, waits: Sequence[Wait], error: bytes | None = None) -> InstanceSummary:
-    """A line of a list."""
+    """Return the summary of an instance for a list."""
     failure = None if error is None else error_line(error)
     return InstanceSummary(
         instance_id=row.instance_id,
@@ -51,7 +51,7 @@ def summary_of(row: InstanceRow, waits: Sequence[Wait], error: bytes | None = No
 def detail_of(
     stored: StoredInstance, attempts: list[AttemptEntry], journal: list[JournalLine], generations: int
 ) -> InstanceDetail:
-    """Everything about one instance but its history."""
+    """Return all data of an instance except its history."""
     row = stored.row
     return InstanceDetail(
         summary=summary_of(row, stored.waits, stored.error),
@@ -69,7 +69,7 @@ def detail_of(
 
 
 def allowed_actions(row: InstanceRow) -> list[ActionKind]:
-    """What can be done to an instance as it stands."""
+    """Return the actions that the status of the instance allows."""
     status = row.status
     if status is Status.FAILED:
         return [ActionKind.RETRY]
@@ -85,7 +85,7 @@ def allowed_actions(row: InstanceRow) -> list[ActionKind]:
 
 
 def describe_state(row: InstanceRow, waits: Sequence[Wait], error: str | None) -> str:
-    """What it does now, in a line."""
+    """Return one line that describes the current step of the instance."""
     if row.status in _STEADY:
         return _STEADY[row.status]
     if row.status is Status.FAILED:
@@ -115,12 +115,12 @@ def _waiting(wait: Wait) -> str:
 
 
 def match_text(raw: bytes) -> str:
-    """What a wait matches, as people read it."""
+    """Return the match of a wait as text."""
     return f"({value_of(raw)})" if is_encoded(raw) else raw.decode(errors="replace")
 
 
 def error_line(raw: bytes) -> str:
-    """Type and message of a stored failure, in a line."""
+    """Return type and message of a stored failure in one line."""
     info = describe_failure(raw)
     text = " ".join(f"{info.type.rpartition('.')[2]}: {info.message}".split())
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"

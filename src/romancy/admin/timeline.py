@@ -1,4 +1,4 @@
-"""What to draw: the history, the attempts, the waits and the journal of one generation as stretches of time."""
+"""Builds the timeline of one generation: spans of time from its history, its attempts, its waits and the journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from romancy.model.transition import Wait, WaitKind
 
 _COMPENSATE = "compensate:"
 _NOTABLE_QUEUE = 1000
-"""Microseconds that an attempt must have waited for its turn to be drawn."""
+"""Microseconds from which the wait of an attempt for a slot is drawn."""
 _ASIDE = {Role.RETAINED: "kept by a retry of the instance", Role.DISCARDED: "discarded by a retry of the instance"}
 _KINDS = {WaitKind.EVENT: "event", WaitKind.MESSAGE: "message", WaitKind.TIMER: "timer", WaitKind.RETRY: "backoff"}
 
@@ -27,7 +27,7 @@ def build_timeline(
     now: int,
     cut: bool = False,
 ) -> Timeline:
-    """The time line of one generation."""
+    """Return the timeline of one generation."""
     spans = [
         *(span for entry in entries for span in _entry_spans(entry)),
         *(span for attempt in attempts for span in _attempt_spans(attempt, _is_last(attempt, attempts), now)),
@@ -37,7 +37,7 @@ def build_timeline(
 
 
 def _in_order(spans: Iterable[TimelineSpan]) -> list[TimelineSpan]:
-    """Rows in the order in which they were asked for, spans of a row one after another."""
+    """Sort the spans by row, and within a row by time. Rows are in the order in which their operations began."""
     listed = list(spans)
     first: dict[str, int] = {}
     for span in listed:
@@ -61,10 +61,10 @@ def _entry_spans(entry: Entry) -> Iterator[TimelineSpan]:
 
 
 def _queue(entry: Entry, start: int) -> Iterator[TimelineSpan]:
-    """Before the first attempt, if that had to wait for its turn; between attempts there is a back-off."""
-    asked = entry.scheduled_at
-    if asked is not None and entry.attempt <= 1 and start - asked >= _NOTABLE_QUEUE:
-        yield TimelineSpan(entry.op, entry.name, "queue", "ok", asked, start, site=entry.site, seq=entry.seq)
+    """Yield the time in the queue before the first attempt, if it is notable. Later attempts follow a back-off instead."""
+    scheduled = entry.scheduled_at
+    if scheduled is not None and entry.attempt <= 1 and start - scheduled >= _NOTABLE_QUEUE:
+        yield TimelineSpan(entry.op, entry.name, "queue", "ok", scheduled, start, site=entry.site, seq=entry.seq)
 
 
 def _span(entry: Entry, kind: str, start: int, end: int) -> TimelineSpan:
@@ -89,9 +89,9 @@ def _span(entry: Entry, kind: str, start: int, end: int) -> TimelineSpan:
 
 def _attempt_spans(attempt: AttemptRow, last: bool, now: int) -> Iterator[TimelineSpan]:
     kind = "compensation" if attempt.op.startswith(_COMPENSATE) else "activity"
-    asked = attempt.scheduled_at
-    if attempt.attempt == 1 and attempt.started_at - asked >= _NOTABLE_QUEUE:
-        yield TimelineSpan(attempt.op, attempt.name, "queue", "ok", asked, attempt.started_at, site=attempt.site)
+    scheduled = attempt.scheduled_at
+    if attempt.attempt == 1 and attempt.started_at - scheduled >= _NOTABLE_QUEUE:
+        yield TimelineSpan(attempt.op, attempt.name, "queue", "ok", scheduled, attempt.started_at, site=attempt.site)
     yield TimelineSpan(
         row=attempt.op,
         name=attempt.name,
