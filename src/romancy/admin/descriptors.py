@@ -136,7 +136,7 @@ class _SchemaChecker:
         if isinstance(value, list):
             items = schema.get("items", {})
             return [
-                one for place, item in enumerate(value) for one in self.problems(item, items, f"{path}.{place}", depth + 1)
+                one for index, item in enumerate(value) for one in self.problems(item, items, f"{path}.{index}", depth + 1)
             ]
         return [(path, why)] if (why := _out_of_bounds(value, schema)) is not None else []
 

@@ -190,34 +190,34 @@ def _failures(facts: Facts, wait: Wait) -> Iterator[str]:
 def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
     if wait.key not in facts.events:
         return
-    seen = facts.events[wait.key]
-    if not seen:
+    candidates = facts.events[wait.key]
+    if not candidates:
         yield f"No event of type {wait.key!r} is stored: either none has arrived, or it is past its retention period."
-    for one in seen:
-        yield f"An event arrived at {_clock(one.accepted_at)}: {_difference(facts, wait, one)}."
+    for candidate in candidates:
+        yield f"An event arrived at {_clock(candidate.accepted_at)}: {_difference(facts, wait, candidate)}."
 
 
-def _difference(facts: Facts, wait: Wait, seen: CandidateEvent) -> str:
+def _difference(facts: Facts, wait: Wait, candidate: CandidateEvent) -> str:
     """Return why an event did not match a wait."""
     own = facts.stored.row.instance_id
-    if seen.target is not None and seen.target != own:
-        return f"it was addressed to {seen.target!r}"
-    if seen.consumed:
+    if candidate.target is not None and candidate.target != own:
+        return f"it was addressed to {candidate.target!r}"
+    if candidate.consumed:
         return "this instance has already consumed it"
-    if seen.predates_instance:
+    if candidate.predates_instance:
         return "that was before this instance started"
-    if seen.body is None:
+    if candidate.body is None:
         return "it is too large to check whether it matches"
-    if is_encoded(seen.body) or is_encoded(wait.match):
+    if is_encoded(candidate.body) or is_encoded(wait.match):
         return "it is encoded and cannot be decoded in this process"
-    event = received_event(seen.body)
+    event = received_event(candidate.body)
     if wait.subject is not None and event.subject != wait.subject:
         return f"its subject is {event.subject!r}, not {wait.subject!r}"
     for path, wanted in _selector_items(wait):
         found = find(event.data, path)
         if not is_same_json(found, wanted):
             return f"its {path} is {_json_text(found)}, not {_json_text(wanted)}"
-    if wait.due is not None and seen.accepted_at >= wait.due:
+    if wait.due is not None and candidate.accepted_at >= wait.due:
         return "the wait had already timed out"
     return "it matches, and the instance is about to receive it"
 

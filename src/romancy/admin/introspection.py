@@ -47,8 +47,8 @@ def _is_library(module: ModuleType) -> bool:
 
 def model_schema(site: str) -> dict[str, Any] | None:
     """Return the JSON Schema of the model of the wait at a call site; None if it has no model, or none is found."""
-    module, _, place = site.partition(":")
-    _, line, column = place.rsplit(":", 2) if place.count(":") >= 2 else ("", "", "")
+    module, _, position = site.partition(":")
+    _, line, column = position.rsplit(":", 2) if position.count(":") >= 2 else ("", "", "")
     home = sys.modules.get(module)
     if home is None or not line.isdecimal() or not column.isdecimal():
         return None
