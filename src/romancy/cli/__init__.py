@@ -1,10 +1,10 @@
-"""The command `romancy`: one module for each of its commands, or for a few that are alike.
+"""The command `romancy`; each module of `commands` holds one of its commands, or a few similar ones.
 
-    main ──► a command ──► Desk ──► Manager ──► a database, or an app's HTTP interface
-                             └────► Printer ──► tables for people, JSON for programs
+    main ──► a command ──► CommandContext ──► Manager ──► a database, or the HTTP API of an app
+                             └──────────────► Output ──► tables for people, JSON for programs
 
-Each module has `add(commands)`, which describes its arguments, and functions that do it and return the exit code
-(`exits`). Commands about instances are written once, on a `Manager`: whether it looks into a database or asks an app is
-decided by `--database` or `--url`. What was asked for goes to standard output, everything else to standard error. An
-error that the user can do something about is a `RomancyError`, shown as one sentence.
+Each module has a function `add`, which describes the arguments of its commands, and functions that carry them out and return
+the exit code (`exit_codes`). Commands about instances are written once, for a `Manager`; `--database` or `--url` decides
+whether it reads a database or calls an app. Results go to standard output, everything else to standard error. An error that
+the user can correct is a `RomancyError`, which is printed as one sentence.
 """

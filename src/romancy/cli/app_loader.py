@@ -1,4 +1,4 @@
-"""`MODULE:APP`: the app that a command works with."""
+"""Imports the app or the workflow that an argument names, such as `MODULE:APP`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.errors import ConfigurationError
 
 
 def load_app(target: str) -> App:
-    """The app at `MODULE:APP`, imported from the current folder. Raises `ConfigurationError`."""
+    """Import the app at `MODULE:APP`; the current folder is on the path. Raises `ConfigurationError`."""
     found = _load(full_target(target), target, App)
     if not isinstance(found, App):
         raise ConfigurationError(f"{target} is {_described(found)}, not a romancy.App: give MODULE:APP.")
@@ -22,7 +22,7 @@ def load_app(target: str) -> App:
 
 
 def load_workflow(target: str) -> Workflow[..., Any]:
-    """The workflow at `MODULE:WORKFLOW`. Raises `ConfigurationError`."""
+    """Import the workflow at `MODULE:WORKFLOW`. Raises `ConfigurationError`."""
     if ":" not in target:
         raise ConfigurationError(f"{target!r} does not name a workflow: give MODULE:WORKFLOW, e.g. shop:checkout.")
     found = _load(target, target, Workflow)
@@ -42,14 +42,14 @@ def _load(full: str, target: str, wanted: type) -> Any:
 
 
 def full_target(target: str) -> str:
-    """`MODULE` means `MODULE:app`."""
+    """Complete a target: `MODULE` means `MODULE:app`."""
     return target if ":" in target else f"{target}:app"
 
 
 def find_modules_here() -> None:
-    """Let modules be imported from the current folder, after all that is installed.
+    """Add the current folder to the end of the import path.
 
-    Before it, a file in a folder of others that is called as a package is (`asyncpg.py`) would be run in its place.
+    At the front, a file in that folder could replace an installed package of the same name (`asyncpg.py`).
     """
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -63,7 +63,7 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and something that it imports is not
+            raise  # the module exists, but a module that it imports does not
         raise ConfigurationError(f"There is no module {name!r} in {os.getcwd()} or on the Python path.") from error
 
 

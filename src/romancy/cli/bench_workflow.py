@@ -1,4 +1,4 @@
-"""What `romancy bench` runs. Only that command imports it: its workflow is known from then on."""
+"""The workflow of `romancy bench`. Only that command imports this module, because the import registers the workflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from romancy.clock import monotonic
 
 _NAME = "romancy.bench"
 _SINGLE = 20
-"""How many are run one after another."""
+"""The number of instances that run one after another."""
 
 
 @activity(name=f"{_NAME}.step")
@@ -30,10 +30,10 @@ async def _run(ctx: WorkflowContext, number: int) -> int:
 
 
 async def measure_rates(database: str, number: int, at_once: int) -> dict[str, Any]:
-    """Rates of a database."""
+    """Run the workflow on a database, and return the rates."""
     await check_schema(database)
     async with App(database, workflows=[_run], auto_migrate=False, service_name="romancy bench") as app:
-        await _one(app, 0)  # what happens only once is not measured
+        await _one(app, 0)  # not measured: the first run includes costs that occur only once
         singles = [await _one(app, at) for at in range(_SINGLE)]
         begun = monotonic()
         left = iter(range(number))

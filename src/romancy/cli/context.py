@@ -1,4 +1,4 @@
-"""What every command about instances works with: a place to look at, and a way to print."""
+"""The context of a command about instances: its arguments, the database or app, and the output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """Where a command works."""
+    """The arguments of a command, the target on which it works, and its output."""
 
     arguments: Namespace
     target: Target
@@ -30,7 +30,7 @@ class CommandContext:
 
     @property
     def manager(self) -> Manager:
-        """Who answers."""
+        """The manager of the target."""
         return self.target.manager
 
 
@@ -40,7 +40,7 @@ CommandFunction: TypeAlias = Callable[[CommandContext], Awaitable[int]]
 def add_command(
     commands: Any, name: str, work: CommandFunction, *, help: str, tables: bool = True, watch: bool = False
 ) -> Parser:
-    """Describe a command that works at a desk. `tables`: it prints rows or records for people, which takes rich."""
+    """Add a command that runs in a `CommandContext`. `tables`: it prints tables or records, for which rich is needed."""
     command: Parser = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
     add_target(command)
     add_format(command)
@@ -53,7 +53,7 @@ def add_command(
 
 
 def add_format(command: ArgumentParser, *, first: bool = False) -> None:
-    """How to print."""
+    """Add the options for the output format; `first`: to the main parser, where they precede the command."""
     default: Any = None if first else SUPPRESS
     group = command.add_argument_group("output")
     either = group.add_mutually_exclusive_group()
@@ -64,7 +64,7 @@ def add_format(command: ArgumentParser, *, first: bool = False) -> None:
 
 
 def format_of(given: Namespace) -> Format:
-    """The format that was asked for."""
+    """Return the output format that the options select."""
     return Format(getattr(given, "output", None) or Format.TABLE)
 
 
@@ -80,22 +80,22 @@ def _interval(text: str) -> float:
 
 def _run_in_context(work: CommandFunction, *, tables: bool) -> Callable[[Namespace], int]:
     async def run_command(given: Namespace) -> int:
-        async with open_target(given) as place:
-            wanted = format_of(given)
-            # Whoever needs no table gets along without rich.
-            printer = Output(wanted if tables or wanted is not Format.TABLE else Format.IDS, place.name)
-            return await _run_repeatedly(work, CommandContext(given, place, printer))
+        async with open_target(given) as target:
+            format = format_of(given)
+            # A command that prints no tables must work without rich, which Output imports for the table format.
+            output = Output(format if tables or format is not Format.TABLE else Format.IDS, target.name)
+            return await _run_repeatedly(work, CommandContext(given, target, output))
 
     def do(given: Namespace) -> int:
         if tables:
-            Output(format_of(given))  # before anything is opened: what is missing is said first
+            Output(format_of(given))  # before the target is opened, so that a missing package is reported first
         return asyncio.run(run_command(given))
 
     return do
 
 
 async def _run_repeatedly(work: CommandFunction, context: CommandContext) -> int:
-    """Once, or until a signal comes."""
+    """Run the command once, or with `--watch` until a signal arrives."""
     if context.arguments.watch is None:
         return await work(context)
     clears = sys.stdout.isatty() and context.output.is_table
@@ -110,14 +110,14 @@ async def _run_repeatedly(work: CommandFunction, context: CommandContext) -> int
 
 
 def combine_exits(codes: list[Exit]) -> Exit:
-    """How several things end together: as the only one of them, or with 1 if some failed."""
+    """Return the exit code for several results: that of the only one, or 1 if any of them failed."""
     if len(codes) == 1:
         return codes[0]
     return Exit.OK if all(code is Exit.OK for code in codes) else Exit.FAILED
 
 
 def add_command_group(commands: Any, name: str, *, help: str) -> Any:
-    """Describe a command that has commands of its own."""
-    family: Parser = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-    family.set_defaults(parser=family)
-    return family.add_subparsers(required=True, metavar="WHAT")
+    """Add a command that has subcommands."""
+    group: Parser = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+    group.set_defaults(parser=group)
+    return group.add_subparsers(required=True, metavar="WHAT")

@@ -1,4 +1,4 @@
-"""Exit codes, and which error ends with which."""
+"""The exit codes, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from romancy.errors import (
 
 
 class Exit(IntEnum):
-    """How a command ends."""
+    """The exit code of a command."""
 
     OK = 0
     FAILED = 1
-    """It failed, or a part of it did."""
+    """The command failed, or a part of it did."""
     USAGE = 2
     ACCESS = 3
     NOT_FOUND = 4
     WRONG_STATE = 5
     UNREACHABLE = 6
-    """What was asked does not answer, or time is over."""
+    """The database or the app does not respond, or a time limit was reached."""
     INTERRUPTED = 130
 
 
 class UsageError(RomancyError):
-    """The command was not given what it needs."""
+    """The arguments of a command are missing or not valid."""
 
 
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
@@ -55,10 +55,10 @@ _BY_NAME = {kind.__name__: code for kind, code in _CODES} | {
 
 
 def code_of(error: Exception) -> Exit:
-    """How a command ends that raised this."""
+    """Return the exit code of a command that raised this error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
 
 
 def code_of_name(error_type: str | None) -> Exit:
-    """The same, by the name of the error."""
+    """Return the exit code for the name of an error."""
     return _BY_NAME.get((error_type or "").rpartition(".")[2], Exit.FAILED)

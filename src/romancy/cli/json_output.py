@@ -1,4 +1,4 @@
-"""Records as JSON: the shapes of the HTTP interface."""
+"""Records as JSON, in the same form as in the HTTP API."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic_core import to_jsonable_python
 
 
 def to_jsonable(value: Any) -> Any:
-    """A record, or records, as what JSON knows: as the HTTP interface answers it."""
+    """Convert a record, or several, to values that JSON can represent, in the same way as the HTTP API."""
     return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="strings")
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """As text. Only ASCII: it can be read everywhere, and steers no terminal."""
+    """Return a record as JSON text. The text is ASCII, so it contains no characters that could control a terminal."""
     return json.dumps(to_jsonable(value), indent=indent)

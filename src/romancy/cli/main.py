@@ -1,4 +1,4 @@
-"""The console script: finds the command and shows its errors."""
+"""The console script: runs the command, and prints its errors."""
 
 from __future__ import annotations
 
@@ -42,42 +42,42 @@ _COMMANDS = (
 
 
 def run() -> None:
-    """The console script."""
+    """Run the console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show something shows its number
+            stream.reconfigure(errors="backslashreplace")  # print escapes for characters that the terminal cannot show
     sys.exit(main())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do a command; the exit code."""
+    """Run a command, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    whole = parser()
+    main_parser = parser()
     if not arguments:
-        whole.print_help()
+        main_parser.print_help()
         return Exit.OK
-    given = read_arguments(whole, arguments)
+    given = read_arguments(main_parser, arguments)
     try:
         code: int = given.do(given)
     except (RomancyError, TimeoutError) as error:
-        print(f"romancy: {escape_lines(error)}", file=sys.stderr)  # a server's words, too, must not steer the terminal
+        print(f"romancy: {escape_lines(error)}", file=sys.stderr)  # escaped: it may contain the text of a server
         return _code(given, error)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads any more. Python flushes once again at its end, and must not fail there.
+        # The reader has closed the pipe. Python flushes standard output again when it exits, and that must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return code
 
 
 def _code(given: Namespace, error: Exception) -> int:
-    """`serve` and `migrate` know only 1."""
+    """Return the exit code for an error. `serve` and `migrate` have no other code than 1."""
     return Exit.FAILED if given.do in (serve.serve, migrate.show, migrate.apply) else code_of(error)
 
 
 def parser() -> Parser:
-    """Every command with its arguments."""
+    """Return the parser of all commands."""
     whole = Parser(prog="romancy", description="Durable workflows in plain Python.")
     whole.set_defaults(whole=whole)
     whole.add_argument(

@@ -1,4 +1,4 @@
-"""What goes to standard output: tables for people, JSON for programs, ids for the next command."""
+"""The output of commands: tables for people, JSON for programs, ids as the input of other commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Format(StrEnum):
-    """How it is printed."""
+    """An output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -29,7 +29,7 @@ class Format(StrEnum):
 
 
 class MissingPackageError(RomancyError):
-    """Something that can be installed is not."""
+    """An optional package that the command needs is not installed."""
 
 
 @dataclass(frozen=True)  # with slots, `Column[T](...)` fails on Python 3.11
@@ -40,11 +40,11 @@ class Column(Generic[T]):
     value: Callable[[T], str]
     right: bool = False
     status: bool = False
-    """The text is a status, a level or a verdict, and coloured as such."""
+    """The text is a status, a level or a verdict, and has its colour."""
 
 
 class Output:
-    """Prints in the format that was asked for."""
+    """Prints results in the selected format."""
 
     def __init__(self, format: Format, title: str = "") -> None:
         self.format = format
@@ -53,7 +53,7 @@ class Output:
 
     @property
     def is_table(self) -> bool:
-        """A table is wanted."""
+        """Whether the format is a table."""
         return self.format is Format.TABLE
 
     def table(
@@ -65,7 +65,7 @@ class Output:
         name: Callable[[T], str],
         empty: str = "Nothing to show.",
     ) -> None:
-        """Rows. `shape` is what the HTTP interface answers, `name` what `-o ids` prints of a row."""
+        """Print rows. `document` is the response of the HTTP API; `name` returns the text of a row for `-o ids`."""
         if self.format is Format.JSON:
             write(to_json(document, indent=2))
         elif not self.is_table:
@@ -76,12 +76,12 @@ class Output:
             note(empty)
 
     def stream(self, items: Sequence[T], name: Callable[[T], str]) -> None:
-        """Rows, one line each, of a list that may be long."""
+        """Print rows as one line each. The list may be a part of a longer one."""
         for item in items:
             write(to_json(item) if self.format is Format.JSONL else one_line(name(item)))
 
     def record(self, document: Any, sections: Callable[[], Sequence[RecordSection]], *, name: str) -> None:
-        """One thing with its parts."""
+        """Print one record with its sections."""
         if self.format is Format.IDS:
             write(one_line(name))
         elif self.is_table:
@@ -97,7 +97,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class RecordSection:
-    """A part of what is told about one thing: named values, or a text."""
+    """A section of a printed record: named values, or a text."""
 
     title: str
     fields: Sequence[tuple[str, str]] = ()
@@ -105,12 +105,12 @@ class RecordSection:
 
 
 def one_line(name: str) -> str:
-    """An id as one line. One that has line breaks or controls in it cannot be read from a line again: it is JSON then."""
+    """Return an id as one line: as JSON if `read_line` could not restore it otherwise, for example with line breaks."""
     return name if escape(name) == name and name == name.strip() and not name.startswith(('"', "-")) else to_json(name)
 
 
 def read_line(line: str) -> str:
-    """What `one_line` wrote."""
+    """Return the id in a line that `one_line` wrote."""
     text = line.strip("\r\n ")
     if len(text) > 1 and text.startswith('"') and text.endswith('"'):
         import json
@@ -124,12 +124,12 @@ def read_line(line: str) -> str:
 
 
 def write(text: str) -> None:
-    """A line of what was asked for."""
+    """Print a line of the result to standard output."""
     print(text, flush=True)
 
 
 def note(text: str) -> None:
-    """A line beside it, for people: whatever stands in it, it steers no terminal."""
+    """Print a line for people to standard error. Characters that could control the terminal are escaped."""
     print(escape_lines(text), file=sys.stderr, flush=True)
 
 

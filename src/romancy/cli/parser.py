@@ -1,4 +1,4 @@
-"""The parser: argparse, with advice for what is misspelt."""
+"""The argument parser: argparse, with suggestions for misspelt words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what may have been meant. Long options are never abbreviated: a script must not change its meaning later."""
+    """A parser that suggests corrections.
+
+    Long options cannot be abbreviated: in a later release, an abbreviation in a script could mean another option.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
@@ -26,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> Any:
-        """As argparse does, but the arguments of a command may stand before, between and behind its options."""
+        """Parse as argparse does, but accept the arguments of a command before, between and after its options."""
         if args is not None and not self._has_commands():
             args = self._options_first(args)
         found: tuple[argparse.Namespace, list[str]] = super().parse_known_args(args, namespace)
@@ -36,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         return any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
 
     def _options_first(self, arguments: Sequence[str]) -> list[str]:
-        """argparse gives a command's list of arguments up as soon as an option follows the first of them."""
+        """Move the options to the front, because argparse ends a list of arguments at the next option."""
         options: list[str] = []
         others: list[str] = []
         left = iter(arguments)
@@ -51,21 +54,21 @@ class Parser(argparse.ArgumentParser):
                 if action is not None and action.nargs is None and (value := next(left, None)) is not None:
                     options.append(value)
                 elif action is not None and action.nargs not in (None, 0):
-                    return list(arguments)  # how many words are this option's only argparse knows
+                    return list(arguments)  # only argparse knows how many words belong to this option
         return [*options, *others]
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             offered = [str(one) for one in action.choices]
-            meant = advice(str(value), offered) or f" Use one of {', '.join(offered)}."
-            raise argparse.ArgumentError(None, f"there is no {_called(action)} {value!r}.{meant}")
+            suggestion = advice(str(value), offered) or f" Use one of {', '.join(offered)}."
+            raise argparse.ArgumentError(None, f"there is no {_called(action)} {value!r}.{suggestion}")
 
     def error(self, message: str) -> NoReturn:
-        """End with what is wrong; arguments may hold what would steer the terminal."""
+        """Exit with an error message. It is escaped, because arguments may contain control characters."""
         super().error(escape(message))
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """End; whatever is said of wrong usage is one line that ends with the advice."""
+        """Exit with a status, after printing the message."""
         super().exit(status, message)
 
 
@@ -76,36 +79,36 @@ def _called(action: argparse.Action) -> str:
 
 
 def read_arguments(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """What was given. Ends the program with 2 and advice if it cannot be understood."""
+    """Parse the arguments. If they are not valid, the program exits with 2 and a suggestion."""
     given: argparse.Namespace
     given, left = parser.parse_known_args(_spelt_out(arguments))
     if left:
         own: Parser = getattr(given, "parser", parser)
         options = [name for name in left if name.startswith("-")]
-        meant = advice(options[0].partition("=")[0], options_of(own)) if options else ""
-        own.error(f"unrecognized arguments: {' '.join(left)}.{meant}")
+        suggestion = advice(options[0].partition("=")[0], options_of(own)) if options else ""
+        own.error(f"unrecognized arguments: {' '.join(left)}.{suggestion}")
     return given
 
 
 def _spelt_out(arguments: Sequence[str]) -> list[str]:
-    """`--watch` alone means `--watch=2`; argparse would take the word behind it."""
+    """Replace `--watch` without a value by `--watch=2`; argparse would take the next word as the value."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     return [f"{_WATCH}={_EVERY}" if one == _WATCH and at < end else one for at, one in enumerate(arguments)]
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's options."""
+    """Return the names of a parser's options."""
     return [name for action in parser._actions for name in action.option_strings if action.help != argparse.SUPPRESS]
 
 
 def advice(word: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?`, or nothing."""
+    """Return ` Did you mean ...?` with similar words, or an empty string."""
     close = get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def parse_span(text: str) -> float:
-    """A duration as people write it: `90`, `90s`, `15m`, `1h`, `30d`, `2w`; in seconds."""
+    """Parse a duration, such as `90`, `90s`, `15m`, `1h`, `30d` or `2w`; return seconds."""
     match = _SPAN.fullmatch(text)
     if match is None or not math.isfinite(float(match[1])):
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: give, for example, 90s, 15m, 1h or 30d")
@@ -113,7 +116,7 @@ def parse_span(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """A number of things: at least one."""
+    """Parse a whole number that is at least 1."""
     if not text.isascii() or not text.isdecimal() or int(text[:12]) < 1 or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number: give a whole number from 1 to 999999999")
     return int(text)

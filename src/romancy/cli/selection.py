@@ -1,4 +1,4 @@
-"""Which instances: ids, ids from standard input, or all that a filter finds."""
+"""The selection of instances: by ids, by ids from standard input, or by a filter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STDIN = "-"
 
 
 def add_filters(parser: ArgumentParser) -> None:
-    """The options that make a filter line."""
+    """Add the options that make up a filter."""
     group = parser.add_argument_group("filters for instances")
     group.add_argument("--filter", metavar="LINE", help="a filter line, e.g. 'status:failed workflow:checkout older:1h'")
     group.add_argument(
@@ -36,7 +36,7 @@ def add_filters(parser: ArgumentParser) -> None:
 
 
 def filter_of(given: Namespace, words: list[str] | None = None) -> str:
-    """The filter line that the options say."""
+    """Return the filter that the options make up."""
     terms = [given.filter or "", *(words or [])]
     for name in ("status", "workflow", "waits", "worker", "error"):
         terms += [f"{name}:{quoted(value)}" for value in getattr(given, name) or []]
@@ -50,7 +50,7 @@ def filter_of(given: Namespace, words: list[str] | None = None) -> str:
 
 
 def read_ids(words: list[str]) -> list[str]:
-    """The ids that were named, each once; `-` stands for those on standard input, one in a line."""
+    """Return the ids without duplicates; `-` stands for the ids on standard input, one in each line."""
     found: dict[str, None] = {}
     for word in words:
         if word != _STDIN:

@@ -1,4 +1,4 @@
-"""Tables, records and progress for people. The only module that imports rich."""
+"""Tables, records and progress bars for people. No other module imports rich."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from romancy.cli.output import Column, RecordSection
 from romancy.cli.terminal_text import escape, escape_lines
 
 _UNBOUNDED = 4000
-"""Columns of what is no terminal: nothing is cut that a program may read."""
+"""The width of output that is not a terminal. It is large, because wrapped lines are hard to read for programs."""
 _STYLES = {
     "completed": "green",
     "ok": "green",
@@ -46,7 +46,7 @@ _STYLES = {
 
 
 def table(title: str, columns: Sequence[Column[Any]], items: Sequence[Any]) -> None:
-    """Print rows."""
+    """Print rows as a table."""
     drawn = Table(
         box=SIMPLE_HEAD, title=Text(title) if title else None, title_justify="left", title_style="dim", pad_edge=False
     )
@@ -64,7 +64,7 @@ def _cell(column: Column[Any], item: Any) -> Text:
 
 
 def record(sections: Sequence[RecordSection]) -> None:
-    """Print what is told about one thing."""
+    """Print the sections of a record."""
     with _console() as console:
         for at, section in enumerate(sections):
             if at:
@@ -89,7 +89,7 @@ def _grid(fields: Sequence[tuple[str, str]]) -> Table:
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Any]:
-    """A bar on standard error; call what is given with the number done so far."""
+    """Show a progress bar on standard error. Yields a function that takes the number of finished items."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -103,7 +103,7 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
 
 @contextmanager
 def _console() -> Iterator[Console]:
-    """What is no terminal gets whole lines, and no spaces at their ends."""
+    """Yield a console. Output that is not a terminal gets unwrapped lines without trailing spaces."""
     if sys.stdout.isatty():
         yield Console(highlight=False)
         return

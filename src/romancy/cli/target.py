@@ -1,4 +1,4 @@
-"""Where a command looks: into a database (`--database`), or at an app over HTTP (`--url`)."""
+"""The target of a command: a database (`--database`), or an app over HTTP (`--url`)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _USERINFO = re.compile(r"//.*@")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A database or an app, open."""
+    """A database or an app that a command works on."""
 
     manager: Manager
     client: Client | None
-    """Of a database."""
+    """The client of the database; None for an app."""
     name: str
-    """Its address, without secrets."""
+    """The address, without secrets."""
     url: str | None = None
 
 
 def add_target(parser: ArgumentParser, *, first: bool = False) -> None:
-    """The options that say where to look. They may stand before the command, too; there they come `first`."""
+    """Add the options for the target; `first`: to the main parser, where they precede the command."""
     default: Any = None if first else SUPPRESS
     group = parser.add_argument_group("database or app")
     group.add_argument(
@@ -53,13 +53,13 @@ def add_target(parser: ArgumentParser, *, first: bool = False) -> None:
 
 
 def add_app(parser: ArgumentParser) -> None:
-    """An option for commands that can do more where the code is."""
+    """Add the option `--app`, for commands that can use the code of an app."""
     parser.add_argument("--app", metavar="MODULE:APP", help="use the workflows and the database of this app")
 
 
 @asynccontextmanager
 async def open_target(given: Namespace) -> AsyncIterator[Target]:
-    """Open what the options name."""
+    """Open the target that the options name."""
     url = _url(given)
     if url is not None:
         if getattr(given, "app", None):
@@ -75,7 +75,7 @@ async def open_target(given: Namespace) -> AsyncIterator[Target]:
 
 
 def url_of(given: Namespace) -> str | None:
-    """The address of the app, if one is named."""
+    """Return the URL of the app; None if the options name no app."""
     return _url(given)
 
 
@@ -94,9 +94,9 @@ def _option(given: Namespace, name: str) -> str | None:
 
 
 def _client(given: Namespace) -> Client:
-    """Without a worker, and never changing the schema: a misspelt address must not make a database."""
+    """Return a client, which has no worker. It never changes the schema: a misspelt address must not create a database."""
     if (target := getattr(given, "app", None)) is None:
-        if os.environ.get(BY_NAME["codec"].variable):  # names a module, which may lie here
+        if os.environ.get(BY_NAME["codec"].variable):  # it names a module, which may be in the current folder
             find_modules_here()
         return Client(_option(given, "database"), workflows=[], auto_migrate=False)
     app = load_app(target)
@@ -105,7 +105,7 @@ def _client(given: Namespace) -> Client:
 
 
 async def check_schema(address: str) -> None:
-    """Raise `StoreError` unless a database has everything."""
+    """Raise `StoreError` if a database lacks tables or migrations."""
     _require_file(address)
     found = await open_store(address, clock=SystemClock()).migrations()
     missing = [name for name, applied in found if not applied]
@@ -129,16 +129,16 @@ def _require_file(address: str) -> None:
             "one, start an app or run `romancy migrate up`."
         ) from None
     except OSError:
-        return  # whether it is there and may not be opened, or what else is the matter, the store says
+        return  # other problems, such as missing permissions, are reported by the store
 
 
 def mask_address(address: str) -> str:
-    """An address without user, password and options."""
+    """Return an address without its user, password and options."""
     return _USERINFO.sub("//", address.partition("?")[0])
 
 
 def actor() -> str:
-    """Who does it, for the audit."""
+    """Return the actor that the audit records."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -147,6 +147,6 @@ def actor() -> str:
 
 
 def database_of(given: Namespace) -> str:
-    """The address of the database that the options name."""
+    """Return the address of the database that the options name."""
     address: str = resolve({"database": _option(given, "database")})["database"]
     return address

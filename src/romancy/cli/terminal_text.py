@@ -1,4 +1,4 @@
-"""Texts for a terminal: nothing that users stored may steer it."""
+"""Text for terminals. Stored text comes from users, so it must not control the terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from romancy.clock import SystemClock, to_micros
 
-# Control characters steer a terminal; those that change the direction of text make it show something else than it holds.
-# And some cannot be seen, so that two texts look like one.
-_STEERING = re.compile(
+# Control characters could control the terminal; direction marks could make a text look like another one, and so could
+# invisible characters.
+_UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
@@ -19,12 +19,12 @@ _LONG = 200
 
 
 def escape(value: object) -> str:
-    """A text as it can be shown: what would steer the terminal is written as an escape."""
-    return _STEERING.sub(_escaped, str(value))
+    """Escape the unsafe characters of a text."""
+    return _UNSAFE.sub(_escaped, str(value))
 
 
 def escape_lines(value: object) -> str:
-    """The same for a text of several lines."""
+    """Escape the unsafe characters of a text, except for its line breaks."""
     return "\n".join(escape(line) for line in str(value).splitlines())
 
 
@@ -34,17 +34,17 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, most: int = _LONG) -> str:
-    """A text that fits into a line."""
+    """Truncate a text, so that it fits into one line."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def compact(value: Any) -> str:
-    """A value in one line."""
+    """Return a value as JSON in one line, truncated if it is long."""
     return shorten(json.dumps(value))
 
 
 def format_age(when: datetime | None) -> str:
-    """How long ago, or in what time: `5 s`, `3 h`, `in 2 d`."""
+    """Format the time since or until a moment: `5 s`, `3 h`, `in 2 d`."""
     if when is None:
         return ""
     seconds = (SystemClock().now() - to_micros(when)) / 1_000_000
@@ -52,7 +52,7 @@ def format_age(when: datetime | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A duration in its largest unit."""
+    """Format a duration in its largest unit."""
     if seconds is None:
         return ""
     if seconds < 1:
@@ -64,5 +64,5 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_time(when: datetime | None) -> str:
-    """A time to the second, UTC."""
+    """Format a time in UTC, to the second."""
     return "" if when is None else when.strftime("%Y-%m-%d %H:%M:%S")

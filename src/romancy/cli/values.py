@@ -1,4 +1,4 @@
-"""Values that people type: JSON, or a file with some."""
+"""Values in arguments: JSON text, or the name of a file that contains it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from romancy.cli.terminal_text import escape, shorten
 
 
 def read_text(part: str) -> str:
-    """A text, or with `@` before it the file of that name; `@-` is standard input."""
+    """Return the argument or, if it begins with `@`, the content of that file; `@-` is standard input."""
     if not part.startswith("@"):
         return part
     name = part[1:]
@@ -23,7 +23,7 @@ def read_text(part: str) -> str:
 
 
 def read_json(part: str, what: str) -> Any:
-    """JSON, or a file with some."""
+    """Parse an argument, or the file that it names, as JSON."""
     try:
         return json.loads(read_text(part))
     except (ValueError, RecursionError) as error:
@@ -33,7 +33,7 @@ def read_json(part: str, what: str) -> Any:
 
 
 def read_loosely(text: str) -> Any:
-    """JSON if it is some, else the text itself."""
+    """Parse a text as JSON; return the text itself if it is not valid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""The commands of `romancy`, a module each or for each family."""
+"""The commands of `romancy`: one module for each command, or for a few similar ones."""

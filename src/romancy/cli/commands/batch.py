@@ -1,4 +1,4 @@
-"""`romancy batch list|get|abort`: actions for many instances, which the database keeps."""
+"""`romancy batch list|get|abort`: shows bulk actions, or aborts one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from romancy.cli.target import actor
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     parts = add_command_group(commands, "batch", help="show batches, or abort one")
     add_command(parts, "list", show_all, help="list the latest batches, newest first", watch=True)
     get = add_command(parts, "get", show_one, help="show a batch", watch=True)
@@ -22,14 +22,14 @@ def add(commands: Any) -> None:
 
 
 async def show_all(context: CommandContext) -> int:
-    """Print them."""
+    """Print the latest bulk actions."""
     batches = await context.manager.list_bulk_actions()
     show_bulk_actions(context, {"items": batches}, batches)
     return Exit.OK
 
 
 async def show_one(context: CommandContext) -> int:
-    """Print one; 1 if it has failures."""
+    """Print a bulk action; return 1 if it has failures."""
     batch = await context.manager.get_bulk_action(context.arguments.id)
     if context.arguments.wait:
         batch = await wait_for_bulk_action(context, batch)
@@ -38,7 +38,7 @@ async def show_one(context: CommandContext) -> int:
 
 
 async def abort_one(context: CommandContext) -> int:
-    """Stop it."""
+    """Abort a bulk action, and print it."""
     batch = await context.manager.abort_bulk_action(context.arguments.id, actor=actor())
     show_bulk_actions(context, batch, [batch])
     return Exit.OK

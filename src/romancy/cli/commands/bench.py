@@ -1,4 +1,4 @@
-"""`romancy bench`: how fast a database is for workflows. In the repository: the benchmarks."""
+"""`romancy bench`: measures the throughput of workflows on a database, or runs the benchmarks of the repository."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST = 10_000
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser(
         "bench",
         help="measure the throughput of workflows on a database",
@@ -47,11 +47,11 @@ def add(commands: Any) -> None:
 
 
 def measure(given: Namespace) -> int:
-    """Measure, and print."""
+    """Measure the rates, and print them."""
     if given.database is None and _in_repository():
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks"])  # noqa: S606
     from romancy.cli.bench_workflow import (
-        measure_rates,  # not at the top: apps that name no workflows take all that were imported
+        measure_rates,  # not at the top: an app without a list of workflows takes all that were imported
     )
 
     database = database_of(given)

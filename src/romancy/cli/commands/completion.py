@@ -1,6 +1,6 @@
-"""`romancy completion bash|zsh|fish`: what the shell needs to complete commands and options.
+"""`romancy completion bash|zsh|fish`: prints a script that lets the shell complete commands and options.
 
-The script is made from the parser, and asks nobody when it completes: it is quick, and needs no database.
+The script is generated from the parser and contains every word, so completion is fast and needs no database.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from romancy.model.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A command: how one gets there, and what can follow."""
+    """A command: its path, and the words that can follow it."""
 
     path: str
-    """`batch list`; empty before any command."""
+    """For example `batch list`; empty for `romancy` itself."""
     words: tuple[str, ...]
     options: tuple[str, ...]
     values: tuple[tuple[str, tuple[str, ...]], ...]
-    """Options that take one of a few values."""
+    """The options that accept only certain values, with these values."""
 
 
 _STATUS = (*(status.value for status in Status if status is not Status.RECURRED), "waiting", "live", "ended")
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser(
         "completion",
         help="print a completion script for a shell",
@@ -49,7 +49,7 @@ def show(given: Namespace) -> int:
 
 
 def levels(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Level]:
-    """Every command of a parser, and of its commands."""
+    """Yield a level for the parser, and for every command below it."""
     inner: dict[str, argparse.ArgumentParser] = {}
     options: list[str] = []
     values: list[tuple[str, tuple[str, ...]]] = []
@@ -98,7 +98,7 @@ def _fish(found: list[Level]) -> str:
 
 
 def _step(one: Level) -> str:
-    """Where one was, and the word that led on."""
+    """Return the key of the step that leads to a level: the path before it, and its last word."""
     before, _, word = one.path.rpartition(" ")
     return f"{before}>{word}"
 

@@ -1,7 +1,7 @@
-"""`romancy cancel`, `retry`, `pause`, `resume`, `terminate`: something is done to instances.
+"""`romancy cancel`, `retry`, `pause`, `resume`, `terminate`: applies an action to instances.
 
-Named ones are done at once, each by itself. Those that a filter finds are a batch, which the database keeps: it is not
-lost if this command is interrupted.
+With ids, the command applies the action itself. With a filter, it starts a bulk action: the database stores it, so it is not
+lost if the command is interrupted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from romancy.cli.target import actor
 from romancy.cli.terminal_text import escape
 
 _PORTION = 50
-"""How many at a time: the bar moves, and an interruption leaves little undecided."""
+"""The number of instances in one call. It is small, so that the bar moves and an interruption leaves few results unknown."""
 _MANY = 100
-"""More than so many are confirmed by their number."""
+"""For more instances than this, the operator confirms by typing the number."""
 _POLL_INTERVAL = 0.1
 _EFFECTS = 20
-"""How many instances a preview looks at."""
+"""The most instances in a preview."""
 
 _DOES = {
     ActionKind.CANCEL: "cancel instances, and compensate their completed activities",
@@ -49,7 +49,7 @@ ACTION_PAST = {
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     for action, does in _DOES.items():
         command = add_command(commands, action.value, partial(apply_action, action), help=does)
         command.add_argument("ids", nargs="*", metavar="ID", help="instance ids; - reads them from standard input")
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
 
 
 async def apply_action(action: ActionKind, context: CommandContext) -> int:
-    """Do it to those that are named, or to all that a filter finds."""
+    """Apply the action to the instances with these ids, or to all that match the filter."""
     line, words = filter_of(context.arguments), context.arguments.ids
     if bool(line) == bool(words):
         raise UsageError(
@@ -70,7 +70,7 @@ async def apply_action(action: ActionKind, context: CommandContext) -> int:
     return await (_apply_to_filter(action, context, line) if line else _apply_to_ids(action, context, read_ids(words)))
 
 
-# --- those that are named
+# --- by ids
 
 
 async def _apply_to_ids(action: ActionKind, context: CommandContext, ids: list[str]) -> int:
@@ -116,7 +116,7 @@ async def _preview(action: ActionKind, context: CommandContext, ids: list[str]) 
     return Exit.OK
 
 
-# --- all that a filter finds
+# --- by a filter
 
 
 async def _apply_to_filter(action: ActionKind, context: CommandContext, line: str) -> int:
@@ -139,7 +139,7 @@ async def _apply_to_filter(action: ActionKind, context: CommandContext, line: st
 
 
 async def wait_for_bulk_action(context: CommandContext, batch: BulkAction) -> BulkAction:
-    """A batch once it has ended."""
+    """Wait for a bulk action to end, and return it."""
     async with _bulk_actions_running(context):
         with _progress(context, f"{batch.action.value} ({escape(batch.filter)})", None) as show:
             while batch.status == "running":
@@ -151,7 +151,7 @@ async def wait_for_bulk_action(context: CommandContext, batch: BulkAction) -> Bu
 
 @asynccontextmanager
 async def _bulk_actions_running(context: CommandContext) -> AsyncGenerator[None]:
-    """On a database whoever waits for a batch works on it, too: perhaps no app runs."""
+    """Apply bulk actions in this process while it waits for one on a database, because perhaps no app is running."""
     if not isinstance(context.manager, DatabaseManager):
         yield
         return
@@ -164,7 +164,7 @@ async def _bulk_actions_running(context: CommandContext) -> AsyncGenerator[None]
 
 
 def show_bulk_actions(context: CommandContext, document: Any, batches: list[BulkAction]) -> None:
-    """Print batches; of the only one its failures, too."""
+    """Print bulk actions; if there is only one, with its failures."""
     columns = [
         Column[BulkAction]("batch", lambda one: one.batch_id),
         Column[BulkAction]("action", lambda one: one.action.value),
@@ -180,11 +180,11 @@ def show_bulk_actions(context: CommandContext, document: Any, batches: list[Bulk
             note(f"{escape(failure.instance_id)}: {escape(failure.error or failure.error_type)}")
 
 
-# --- asking
+# --- confirmation
 
 
 def _agreed(action: ActionKind, context: CommandContext, number: int) -> bool:
-    """Somebody at a terminal agrees. Without one nobody is asked: ids that are named are meant."""
+    """Ask for confirmation; return whether the operator agrees. Without a terminal there is no question."""
     if context.arguments.yes or not sys.stdin.isatty() or not sys.stderr.isatty():
         return True
     many = number > _MANY
@@ -201,6 +201,6 @@ def _agreed(action: ActionKind, context: CommandContext, number: int) -> bool:
 def _progress(context: CommandContext, what: str, total: int | None) -> AbstractContextManager[Callable[..., None]]:
     if not context.output.is_table:
         return nullcontext(lambda *_: None)
-    from romancy.cli.tables import progress  # not at the top: rich may be missing
+    from romancy.cli.tables import progress  # not at the top: rich may not be installed
 
     return progress(what, total)

@@ -1,4 +1,4 @@
-"""`romancy demo`: a tour, as `python -m romancy.demo`."""
+"""`romancy demo`: runs `python -m romancy.demo`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser(
         "demo",
         help="watch a worker being killed without losing work",
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: Namespace) -> int:
-    """In the place of this process: signals reach it as they are."""
+    """Replace this process by the demo, so that signals reach the demo directly."""
     arguments = ["--keep", given.keep] if given.keep is not None else []
     arguments += ["--forgetful"] if given.forgetful else []
     sys.stdout.flush()

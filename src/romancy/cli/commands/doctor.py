@@ -1,4 +1,4 @@
-"""`romancy doctor`: everything that can be checked, and what to do about it."""
+"""`romancy doctor`: checks the database, the workers and the instances."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _COLUMNS = [
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     add_command(
         commands, "doctor", examine, help="check the database, workers and instances, and suggest remedies", watch=True
     )
 
 
 async def examine(context: CommandContext) -> int:
-    """Print what was found; 1 if something is wrong."""
+    """Print the findings; return 1 if one of them is an error."""
     findings = await context.manager.doctor()
     context.output.table({"items": findings}, findings, _COLUMNS, name=lambda one: one.name)
     return Exit.FAILED if any(one.level == "error" for one in findings) else Exit.OK

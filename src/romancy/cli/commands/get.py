@@ -1,4 +1,4 @@
-"""`romancy get`, `explain`, `history`, `result`: one instance."""
+"""`romancy get`, `explain`, `history`, `result`: shows one instance."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from romancy.model.status import Status
 
 _PAGE = 200
 _FIRST_POLL = 0.05
-"""Seconds before the second look at an instance that has not ended; ever longer after that."""
+"""Seconds before the second poll of an instance that has not ended. The pause doubles with each poll."""
 _SELDOM = 1.0
+"""The longest pause between two polls, in seconds."""
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     get = add_command(commands, "get", show, help="show an instance, with its status and the reason for it", watch=True)
     _add_id_argument(get)
     get.add_argument("--generation", type=parse_count, metavar="N", help="show an earlier generation")
@@ -108,7 +109,7 @@ def _dated(when: Any) -> str:
 
 
 async def show_why(context: CommandContext) -> int:
-    """Print why."""
+    """Print the explanation of an instance."""
     why = await context.manager.explain(context.arguments.id)
     heads = [("instance", why.instance_id), ("status", why.status.value)]
     context.output.record(why, lambda: [RecordSection("", heads), *_explanation_sections(why)], name=why.instance_id)
@@ -160,7 +161,7 @@ def _took(one: HistoryEntry) -> str:
 
 
 async def show_history(context: CommandContext) -> int:
-    """Print it; with --follow until the end."""
+    """Print the history; with `--follow`, until the instance ends."""
     if context.arguments.follow:
         return await _follow(context)
     page = await _whole(context.manager, context.arguments.id, context.arguments.generation, context.arguments.limit)
@@ -189,7 +190,7 @@ async def _whole(manager: Manager, instance_id: str, generation: int | None, lim
 
 
 async def _follow(context: CommandContext) -> int:
-    """Each entry as a line when it is there; of the next generations, too."""
+    """Print each new entry as one line, also those of later generations."""
     instance_id, generation, after = context.arguments.id, context.arguments.generation, 0
     left, pause = context.arguments.limit, _FIRST_POLL
     while True:
@@ -227,12 +228,12 @@ def _print_entry(context: CommandContext, entry: HistoryEntry) -> None:
 
 
 async def wait_for_result(context: CommandContext) -> int:
-    """Print the result of an instance once it has ended; 1 if it has none."""
+    """Wait for an instance to end, and print its result; return 1 if it has none."""
     return await print_result(context, context.arguments.id, context.arguments.timeout)
 
 
 async def print_result(context: CommandContext, instance_id: str, timeout: float | None) -> int:
-    """Wait for an end, and print what came of it."""
+    """Wait for an instance to end, and print its output or its error."""
     found = await wait_for_end(context.manager, instance_id, timeout)
     status = found.summary.status
     if context.arguments.output in (Format.JSON, Format.JSONL):
@@ -248,7 +249,10 @@ async def print_result(context: CommandContext, instance_id: str, timeout: float
 
 
 async def wait_for_end(manager: Manager, instance_id: str, timeout: float | None) -> InstanceDetail:
-    """An instance once it has ended, or is blocked: then it waits for other code. Raises `TimeoutError`."""
+    """Return an instance once it has ended. Raises `TimeoutError`.
+
+    A blocked instance is returned too, because it does not end before other code is deployed.
+    """
     deadline = None if timeout is None else monotonic() + timeout
     pause = _FIRST_POLL
     while True:

@@ -1,4 +1,4 @@
-"""`romancy list`: instances, newest first."""
+"""`romancy list`: lists instances, newest first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS = [
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = add_command(commands, "list", show, help="list instances, newest first", watch=True)
     command.add_argument("words", nargs="*", metavar="FILTER", help="filter terms, e.g. status:failed older:1h")
     command.add_argument(
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 
 
 async def show(context: CommandContext) -> int:
-    """Print them."""
+    """Print the instances that match."""
     line, token, limit = (
         filter_of(context.arguments, context.arguments.words),
         context.arguments.page_token,
@@ -72,13 +72,13 @@ def _more(context: CommandContext, page: InstancePage) -> None:
 
 
 async def collect(context: CommandContext, line: str, limit: int, token: str | None = None) -> InstancePage:
-    """So many instances, as one page."""
+    """Return up to `limit` instances as one page."""
     items: list[InstanceSummary] = []
     while True:
         page = await context.manager.list_instances(line, limit=min(limit - len(items), _PAGE), page_token=token)
         items += page.items
         token = page.next_page_token
-        # A search that stopped because its time was over is gone on with only by whoever asks for it.
+        # A search that has reached its time limit is not continued here: the user may do that with the page token.
         if token is None or len(items) >= limit or page.searched_back_to is not None:
             return InstancePage(items, token, page.searched_back_to)
 

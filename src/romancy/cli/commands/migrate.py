@@ -1,4 +1,4 @@
-"""`romancy migrate status|up`: the schema of a database."""
+"""`romancy migrate status|up`: shows or updates the schema of a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from romancy.store.port import Store
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser("migrate", help="show or update the schema of a database")
     parts = command.add_subparsers(required=True, metavar="WHAT")
     status = parts.add_parser("status", help="list the migrations of a database; exit code 3 if some are missing")
@@ -31,7 +31,7 @@ def _database(command: ArgumentParser) -> None:
 
 
 def show(given: Namespace) -> int:
-    """Print what a database has and lacks."""
+    """Print the migrations, applied and missing; return 3 if some are missing."""
     found = asyncio.run(_store(given).migrations())
     if given.json:
         print(json.dumps([{"name": name, "applied": applied} for name, applied in found]))
@@ -42,7 +42,7 @@ def show(given: Namespace) -> int:
 
 
 def apply(given: Namespace) -> int:
-    """Apply what is missing."""
+    """Apply the missing migrations."""
     applied = asyncio.run(_apply(_store(given)))
     for name in applied:
         print(f"applied  {name}")

@@ -1,4 +1,4 @@
-"""`romancy open ID`: an instance in the viewer."""
+"""`romancy open ID`: opens the page of an instance in the viewer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USUAL = "http://127.0.0.1:8000"
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser(
         "open",
         help="print the address of the viewer, and open it in a browser",
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def open_page(given: Namespace) -> int:
-    """Print it; open it where somebody sits."""
+    """Print the address of the page; at a terminal, also open it in a browser."""
     base = (url_of(given) or _USUAL).rstrip("/")
     page = f"{base}/viewer/" if given.id is None else f"{base}/viewer/instance?id={quote(given.id, safe='')}"
     write(escape(page))

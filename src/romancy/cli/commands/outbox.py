@@ -1,4 +1,4 @@
-"""`romancy outbox list|requeue`: events that brokers have not got."""
+"""`romancy outbox list|requeue`: lists the undelivered events, or requeues dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COLUMNS = [
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     parts = add_command_group(
         commands, "outbox", help="list the events that brokers have not received, or requeue dead letters"
     )
@@ -54,7 +54,7 @@ def _number(text: str) -> int:
 
 
 async def show_all(context: CommandContext) -> int:
-    """Print them."""
+    """Print the events in the outbox."""
     given = context.arguments
     dead = True if given.dead else False if given.alive else None
     items: list[OutboxEntry] = []
@@ -63,9 +63,9 @@ async def show_all(context: CommandContext) -> int:
         page = await context.manager.list_outbox(dead=dead, after=after, limit=min(_PAGE, given.limit - len(items)))
         items += page.items
         after = page.next_after
-    shape = OutboxPage(items, after)
+    document = OutboxPage(items, after)
     context.output.table(
-        shape, items, _COLUMNS, name=lambda one: str(one.id), empty="There are no such events in the outbox."
+        document, items, _COLUMNS, name=lambda one: str(one.id), empty="There are no such events in the outbox."
     )
     if after is not None and context.output.is_table:
         note("There are more events: give a higher --limit.")
@@ -73,7 +73,7 @@ async def show_all(context: CommandContext) -> int:
 
 
 async def send_again(context: CommandContext) -> int:
-    """Let them be tried again."""
+    """Requeue dead letters."""
     given = context.arguments
     if given.all == bool(given.ids):
         raise UsageError("Give either the ids of dead letters, or --all.")

@@ -1,4 +1,4 @@
-"""`romancy workers`, `workflows`, `channels`, `groups`: what there is."""
+"""`romancy workers`, `workflows`, `channels`, `groups`: lists what a database contains besides instances."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _GROUPS = [
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     add_command(commands, "workers", show_workers, help="list the worker processes", watch=True)
     workflows = add_command(commands, "workflows", show_workflows, help="list the workflows, with statistics", watch=True)
     add_app(workflows)
@@ -88,7 +88,7 @@ def add(commands: Any) -> None:
 
 
 async def show_workers(context: CommandContext) -> int:
-    """Print them."""
+    """Print the workers."""
     found = await context.manager.list_workers()
     context.output.table(
         {"items": found}, found, _WORKERS, name=lambda one: one.worker_id, empty="No worker is running: start an app."
@@ -97,7 +97,7 @@ async def show_workers(context: CommandContext) -> int:
 
 
 async def show_workflows(context: CommandContext) -> int:
-    """Print them."""
+    """Print the workflows with their statistics."""
     found = await context.manager.list_workflows()
     empty = "There are no workflows: no running worker has one, and no instance is in flight."
     context.output.table({"items": found}, found, _WORKFLOWS, name=lambda one: one.name, empty=empty)
@@ -105,7 +105,7 @@ async def show_workflows(context: CommandContext) -> int:
 
 
 async def show_channels(context: CommandContext) -> int:
-    """Print channels, or subscribers."""
+    """Print the channels, or the subscribers of one."""
     name = context.arguments.name
     if name is None:
         page = await _pages(context, context.manager.list_channels)
@@ -118,7 +118,7 @@ async def show_channels(context: CommandContext) -> int:
 
 
 async def show_groups(context: CommandContext) -> int:
-    """Print groups, or members."""
+    """Print the groups, or the members of one."""
     name = context.arguments.name
     if name is None:
         page = await _pages(context, context.manager.list_groups)
@@ -132,7 +132,7 @@ async def show_groups(context: CommandContext) -> int:
 
 
 async def _pages(context: CommandContext, read: Callable[..., Awaitable[P]]) -> P:
-    """So many as are wanted, as one page."""
+    """Read items up to `--limit`, and return them as one page."""
     limit = context.arguments.limit
     whole: P = await read(after="", limit=min(_PAGE, limit))
     while whole.next_after is not None and len(whole.items) < limit:

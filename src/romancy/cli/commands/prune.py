@@ -1,4 +1,4 @@
-"""`romancy prune`: old instances are deleted."""
+"""`romancy prune`: deletes instances that ended some time ago."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTED = 1000
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = add_command(
         commands, "prune", prune, help="delete instances that ended some time ago, with their histories", tables=False
     )
@@ -31,10 +31,10 @@ def add(commands: Any) -> None:
 
 
 async def prune(context: CommandContext) -> int:
-    """Delete them."""
+    """Delete the instances, or only count them."""
     seconds = context.arguments.older_than
     if context.arguments.dry_run:
-        # The filter knows when an instance was created, and what ended so long ago was created before that.
+        # Filters select by the time of creation. An instance was created before it ended, so the filter leaves out none.
         page = await collect(context, f"status:ended older:{seconds:.0f}s", _COUNTED)
         before = SystemClock().now() - round(seconds * MICROS)
         found = [one for one in page.items if one.ended_at is not None and to_micros(one.ended_at) < before]

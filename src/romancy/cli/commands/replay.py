@@ -1,7 +1,7 @@
-"""`romancy export`, `romancy replay`: stored histories against code.
+"""`romancy export`, `romancy replay`: exports histories, and checks code against them.
 
-A history is replayed as a worker would after a restart: the code runs, and gets the recorded results. Nothing is called, and
-nothing is written.
+The replay is that of a worker after a restart: the code runs again and gets the recorded results. It calls no activity, and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPEN = [status for status in Status if not status.ended and status is not Statu
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     export = add_command(
         commands,
         "export",
@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 async def write_history(context: CommandContext) -> int:
-    """Print it as it is stored."""
+    """Print the stored history of an instance."""
     if context.target.client is None:
         raise UsageError("`romancy export` reads the database itself: give --database instead of --url.")
     write((await record_history(context.target.client, context.arguments.id)).to_json())
@@ -65,7 +65,7 @@ async def write_history(context: CommandContext) -> int:
 
 
 def check(given: Namespace) -> int:
-    """1 if the code does not fit."""
+    """Check code against one history or many; return 1 if it does not match."""
     if given.all_open is not None:
         if given.file is not None:
             raise UsageError("--all-open reads the histories from the database: leave out FILE.")
@@ -86,7 +86,7 @@ def _check_one(name: str, workflow: Workflow[..., Any]) -> int:
 
 
 def read_history(name: str) -> RecordedHistory:
-    """A history from a file."""
+    """Read a history from a file."""
     try:
         text = Path("/dev/stdin" if name == "-" else name).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -99,7 +99,7 @@ def read_history(name: str) -> RecordedHistory:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """What a replay showed."""
+    """The result of a replay."""
 
     instance_id: str
     workflow: str
@@ -108,7 +108,7 @@ class ReplayOutcome:
 
 
 def check_history(workflow: Workflow[..., Any] | None, history: RecordedHistory, app: App | None = None) -> ReplayOutcome:
-    """Replay a history."""
+    """Replay a history with the code of a workflow."""
     if workflow is None:
         named = f"{history.workflow} {history.version}".strip()
         return ReplayOutcome(history.instance_id, history.workflow, False, f"The app has no workflow {named!r}.")
@@ -126,7 +126,7 @@ def check_history(workflow: Workflow[..., Any] | None, history: RecordedHistory,
 
 
 async def _check_all(given: Namespace) -> int:
-    printer = Output(format_of(given))
+    output = Output(format_of(given))
     app = load_app(given.all_open)
     client = Client(
         given.database or app._options["database"],
@@ -149,16 +149,14 @@ async def _check_all(given: Namespace) -> int:
         Column[ReplayOutcome]("instance", lambda one: one.instance_id),
         Column[ReplayOutcome]("difference", lambda one: one.says),
     ]
-    if wrong or not printer.is_table:
-        printer.table(
-            {"items": outcomes}, wrong if printer.is_table else outcomes, columns, name=lambda one: one.instance_id
-        )
+    if wrong or not output.is_table:
+        output.table({"items": outcomes}, wrong if output.is_table else outcomes, columns, name=lambda one: one.instance_id)
     note(f"The code matches {len(outcomes) - len(wrong):,} of {len(outcomes):,} instances in flight.")
     return Exit.FAILED if wrong else Exit.OK
 
 
 async def _open_ids(client: Client) -> AsyncIterator[str]:
-    """Of a compensating instance the code runs no more."""
+    """Yield the ids of the instances in flight, except compensating ones: their workflow code no longer runs."""
     token: str | None = None
     while True:
         page = await client.list_instances(status=_OPEN, limit=_PAGE, page_token=token)

@@ -1,4 +1,4 @@
-"""`romancy event`, `publish`, `send`: something is said from outside."""
+"""`romancy event`, `publish`, `send`: sends an event or a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from romancy.cli.values import read_json
 
 
 def add(commands: Any) -> None:
-    """Describe the commands."""
+    """Add the commands to the parser."""
     event = add_command(
         commands, "event", send_event, help="send an event, and print the ids it woke or started", tables=False
     )
@@ -46,8 +46,8 @@ async def send_event(context: CommandContext) -> int:
     """Send an event."""
     given, data = context.arguments, _read(context)
     if given.dry_run:
-        shape = {"type": given.type, "source": given.source, "subject": given.subject, "to": given.to, "data": data}
-        return _would(shape)
+        event = {"type": given.type, "source": given.source, "subject": given.subject, "to": given.to, "data": data}
+        return _print_dry_run(event)
     sent = await context.manager.send_event(
         given.type, data, source=given.source, subject=given.subject, to=given.to, actor=actor()
     )
@@ -55,10 +55,10 @@ async def send_event(context: CommandContext) -> int:
 
 
 async def publish_message(context: CommandContext) -> int:
-    """Publish a message."""
+    """Publish a message to a channel."""
     given, data = context.arguments, _read(context)
     if given.dry_run:
-        return _would({"channel": given.channel, "data": data})
+        return _print_dry_run({"channel": given.channel, "data": data})
     return _print_result(
         context, await context.manager.publish(given.channel, data, actor=actor()), f"message to {given.channel}"
     )
@@ -68,12 +68,12 @@ async def send_message(context: CommandContext) -> int:
     """Send a message to one instance."""
     given, data = context.arguments, _read(context)
     if given.dry_run:
-        return _would({"channel": given.channel, "to": given.id, "data": data})
+        return _print_dry_run({"channel": given.channel, "to": given.id, "data": data})
     sent = await context.manager.publish(given.channel, data, to=given.id, actor=actor())
     return _print_result(context, sent, f"message to {given.id}")
 
 
-def _would(document: Any) -> int:
+def _print_dry_run(document: Any) -> int:
     write(to_json(document, indent=2))
     return Exit.OK
 

@@ -1,4 +1,4 @@
-"""`romancy serve MODULE:APP`: the app behind an HTTP server."""
+"""`romancy serve MODULE:APP`: runs an app, and serves it over HTTP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from romancy.http.lazy_gateway import load_extra
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser(
         "serve",
         help="run an app and serve it over HTTP",
@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
 
 
 def serve(given: Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve the app until a signal arrives."""
     server = load_extra("romancy.cli.uvicorn.server", needs="uvicorn", extra="serve", what="`romancy serve`")
     load_extra("romancy.http.gateway", needs="starlette", extra="http", what="`romancy serve`")
     code: int = server.run(load_app(given.target), given)

@@ -1,4 +1,4 @@
-"""`romancy start`: a new instance."""
+"""`romancy start`: starts a workflow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from romancy.errors import WorkflowNotFoundError
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = add_command(commands, "start", start, help="start a workflow, and print the id of the instance", tables=False)
     command.add_argument("workflow", metavar="WORKFLOW", help="the name of the workflow")
     command.add_argument(
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
 
 
 async def start(context: CommandContext) -> int:
-    """Start it; the id is printed when the instance is durable."""
+    """Start the workflow. The id is printed once the instance is durable."""
     given = context.arguments
     schema = await _schema(context, given.workflow)
     arguments = read_input([*given.parts, *given.input], schema)
@@ -53,7 +53,7 @@ async def start(context: CommandContext) -> int:
     try:
         started = await context.manager.start(given.workflow, arguments, instance_id=given.instance_id, actor=actor())
     except WorkflowNotFoundError as error:
-        raise await _advised(context, error) from error
+        raise await _with_suggestion(context, error) from error
     if not given.wait:
         as_json = given.output in (Format.JSON, Format.JSONL)
         write(to_json(started) if as_json else one_line(started.instance_id))
@@ -62,7 +62,7 @@ async def start(context: CommandContext) -> int:
     return await print_result(context, started.instance_id, given.timeout)
 
 
-async def _advised(context: CommandContext, error: WorkflowNotFoundError) -> WorkflowNotFoundError:
+async def _with_suggestion(context: CommandContext, error: WorkflowNotFoundError) -> WorkflowNotFoundError:
     known = [one.name for one in await context.manager.list_workflows() if one.name != context.arguments.workflow]
     return WorkflowNotFoundError(f"{error}{advice(context.arguments.workflow, known)}")
 
@@ -75,7 +75,7 @@ async def _schema(context: CommandContext, workflow: str) -> dict[str, Any]:
 
 
 def read_input(parts: list[str], schema: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a workflow by name."""
+    """Return the arguments of a workflow by name."""
     arguments: dict[str, Any] = {}
     for part in parts:
         name, equals, value = part.partition("=")
@@ -109,16 +109,16 @@ def _set_value(arguments: dict[str, Any], path: list[str], value: Any, part: str
 
 
 def _schema_at(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """The part of a schema that a path leads to; empty if it is not known."""
+    """Return the part of a schema at a path; empty if it is not known."""
     definitions = schema.get("$defs", {})
     here: Any = schema
     for name in path:
-        here = _referred(here, definitions).get("properties", {}).get(name, {})
-    found: dict[str, Any] = _referred(here, definitions)
+        here = _resolve(here, definitions).get("properties", {}).get(name, {})
+    found: dict[str, Any] = _resolve(here, definitions)
     return found
 
 
-def _referred(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _resolve(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, dict):
         return {}
     name = str(schema.get("$ref", "")).rpartition("/")[2]
@@ -127,7 +127,7 @@ def _referred(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(text: str, schema: dict[str, Any]) -> Any:
-    """Where a text is expected, it is one; elsewhere what JSON reads, or else a text."""
+    """Return the text itself if the schema expects a string; otherwise parse it as JSON if it is valid JSON."""
     if schema.get("type") == "string":
         return text
     return read_loosely(text)

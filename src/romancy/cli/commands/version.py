@@ -1,4 +1,4 @@
-"""`romancy version`."""
+"""`romancy version`: prints the versions of romancy and Python."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 def add(commands: Any) -> None:
-    """Describe the command."""
+    """Add the command to the parser."""
     command = commands.add_parser("version", help="print the versions of romancy and Python")
     command.set_defaults(do=show)
 
 
 def text() -> str:
-    """The versions in a line."""
+    """Return the versions as one line."""
     return f"romancy {version('romancy')} (Python {platform.python_version()})"
 
 
 def show(_: Namespace) -> int:
-    """Print them."""
+    """Print the versions."""
     print(text())
     return 0

@@ -1,1 +1,1 @@
-"""`romancy serve`: the server, and its protocol with read timeouts."""
+"""The server of `romancy serve`: uvicorn, with a protocol that has read timeouts."""

@@ -1,10 +1,10 @@
-"""uvicorn, as `romancy serve` uses it. The only module, with `patience`, that imports it.
+"""uvicorn as `romancy serve` uses it. Only this module and `timeouts` import uvicorn.
 
-One process serves by itself. With several a supervisor holds the listening socket, starts a process for each and
-replaces what dies:
+A single process serves by itself. With several processes, a supervisor holds the listening socket, starts the processes and
+replaces those that die:
 
-    SIGTERM, SIGINT   stop: no new connections, requests that run are answered, then the app shuts down
-    SIGHUP            several processes: replace them one by one; a single one stops
+    SIGTERM, SIGINT   stop: accept no new connections, answer the running requests, then shut down the app
+    SIGHUP            with several processes: replace them one by one; a single process stops
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from romancy.http.access import is_loopback
 _LOG = logging.getLogger("romancy.http")
 _BACKLOG = 2048
 _MAX_CONNECTIONS = 1000
-"""More are answered 503, each process: files and memory have an end, too."""
+"""The most connections of a process. Others are answered with 503, because file descriptors and memory are limited."""
 _MAX_HEADERS = 64 * 1024
 _SLOW_START = 30
-"""Seconds that a process may take to load the app: on a busy machine uvicorn's own 5 end in replacing it again and again."""
+"""Seconds that a process may take to load the app. With uvicorn's 5, a busy machine would replace it again and again."""
 _LAST_ANSWERS = 5.0
-"""Seconds at most that requests get to be answered at shutdown, before the activities get theirs."""
+"""The most seconds that a shutdown waits for running requests, before it waits for activities."""
 _GRACE = 5.0
 _EXPOSED = (
     "%s can be reached from other machines, but without auth the app serves only this machine (except for health checks). "
@@ -50,7 +50,7 @@ _EXPOSED = (
 
 
 def run(app: App, given: Namespace) -> int:
-    """Serve until a signal comes; the exit code."""
+    """Serve until a signal arrives; return the exit code."""
     listening = _listen(given.host, given.port)
     config = _config(app, given)
     config.exposed = not is_loopback(listening.getsockname()[0])
@@ -67,13 +67,13 @@ def run(app: App, given: Namespace) -> int:
 
 
 class _Config(Config):
-    """Tells the app on what it is served, in whichever process that is."""
+    """Tells the app the address on which it is served, in each process."""
 
     served_on = ""
     exposed = False
 
     def load(self) -> None:
-        """Import the app."""
+        """Import the app, and tell it the address."""
         super().load()
         visitors = load_app(str(self.app))._visitors
         visitors.served_on, visitors.exposed = self.served_on, self.exposed
@@ -90,7 +90,7 @@ def _config(app: App, given: Namespace) -> _Config:
         lifespan="on",
         log_config=_logging(given.access_log),
         access_log=given.access_log,
-        proxy_headers=False,  # who calls is decided by the connection, never by what a header says
+        proxy_headers=False,  # the address of a caller is that of the connection; headers can be forged
         server_header=False,
         limit_concurrency=_MAX_CONNECTIONS,
         backlog=_BACKLOG,
@@ -105,7 +105,7 @@ def _config(app: App, given: Namespace) -> _Config:
 
 
 def _logging(access_log: bool) -> dict[str, Any]:
-    """uvicorn's own, but quiet while all is well."""
+    """Return uvicorn's logging configuration, changed to log only warnings and errors, and requests if asked to."""
     config = copy.deepcopy(LOGGING_CONFIG)
     config["loggers"]["uvicorn"]["level"] = "WARNING"
     config["loggers"]["uvicorn.access"]["level"] = "INFO" if access_log else "WARNING"
@@ -114,7 +114,7 @@ def _logging(access_log: bool) -> dict[str, Any]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Listening before anything is said: who reads where we are can connect at once."""
+    """Listen before the address is printed, so that a program that reads the address can connect at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -134,17 +134,17 @@ def _address(listening: socket.socket) -> str:
 def _serve(config: Config, listening: socket.socket) -> int:
     try:
         _Server(config).run([listening])
-    except SystemExit:  # uvicorn has said why
+    except SystemExit:  # uvicorn has logged the reason
         return 1
     return 0
 
 
 class _Server(Server):
-    """Ends with 0 after a signal. uvicorn's would raise the signal again, and die of it."""
+    """A server that exits with 0 after a signal. uvicorn's own server would raise the signal again, and die from it."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """While it runs, signals stop it."""
+        """Let signals stop the server while it is running."""
         signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
         before = {one: signal.signal(one, self.handle_exit) for one in signals}
         try:
@@ -162,18 +162,18 @@ def _supervise(config: Config, listening: socket.socket, shutdown_timeout: float
 
 
 class _Supervisor(Multiprocess):
-    """Waits for its processes at the end, but not for ever."""
+    """A supervisor that waits for its processes to stop, but only for a limited time."""
 
     stop_timeout = 0.0
     failed = False
 
     def terminate_all(self) -> None:
-        """Ask all to stop."""
+        """Ask all processes to stop."""
         self.failed = any(process.exitcode == STARTUP_FAILURE for process in self.processes)
         super().terminate_all()
 
     def join_all(self) -> None:
-        """Wait for all to stop; kill what does not."""
+        """Wait for all processes to stop; kill those that do not stop in time."""
         deadline = monotonic() + self.stop_timeout
         for process in self.processes:
             process.process.join(max(0.0, deadline - monotonic()))
@@ -184,7 +184,7 @@ class _Supervisor(Multiprocess):
 
 
 async def stop_as_orphan() -> None:
-    """Called about every second in each process: when the supervisor was killed, stop as well."""
+    """Stop this process if the supervisor was killed. uvicorn calls this about every second in each process."""
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         signal.raise_signal(signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol with an end to waiting.
+"""uvicorn's HTTP protocol with read timeouts.
 
-uvicorn waits for ever for the rest of a request's headers, and for the rest of a body that nobody reads any more. A client
-that sends a byte now and then could hold as many connections as it likes.
+uvicorn itself waits forever for the rest of a request's headers, and for the rest of a body that the app no longer reads. A
+client that sends a byte from time to time could therefore hold any number of connections.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from romancy.app import App
 
 _LONGER = 1.0
-"""Seconds more for a body: by then the app has answered 408 itself, with a sentence."""
+"""Additional seconds for a body: the app has its own timeout, and answers 408 with an explanation."""
 
 
 class TimeoutProtocol(H11Protocol):
-    """One connection. While the client owes something, the clock runs."""
+    """A connection with a timeout for the headers of a request, and one for its body.
+
+    Data from the client does not restart a timer, because a slow client could then hold the connection forever.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,37 +35,37 @@ class TimeoutProtocol(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The first request is owed."""
+        """Start the timeout of the first request."""
         super().connection_made(transport)
-        # asyncio does this only for sockets that it has opened itself. Without it the second packet of an answer waits for
-        # the client's acknowledgement of the first, which clients hold back for 40 ms.
+        # asyncio sets this only on sockets that it has opened itself. Without it, the second packet of a response waits for
+        # the acknowledgement of the first one, which clients delay by 40 ms.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._restart_timer()
+        self._update_timer()
         if _stopping():
             self.shutdown()
 
     def shutdown(self) -> None:
-        """The server stops. Whoever watches a stream would hold it up."""
+        """Stop, and end the streams: they would delay the shutdown of the server."""
         super().shutdown()
         assert isinstance(self.app, App)
         self.app._end_streams()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is owed any more."""
+        """Cancel the timeout."""
         self._set_timer(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Something of what is owed."""
+        """Process the data, and set the timeout for what is read next."""
         super().data_received(data)
-        self._restart_timer()
+        self._update_timer()
 
     def on_response_complete(self) -> None:
-        """The rest of the body is owed still, or the next request; for that uvicorn has a timer of its own."""
+        """Set the timeout for the rest of the body. Between requests, uvicorn's own keep-alive timeout applies."""
         super().on_response_complete()
-        self._restart_timer()
+        self._update_timer()
 
-    def _restart_timer(self) -> None:
+    def _update_timer(self) -> None:
         state = self.conn.their_state
         idle = state is h11.IDLE and self.timeout_keep_alive_task is not None
         self._set_timer(None if idle or state not in (h11.IDLE, h11.SEND_BODY) else state)
@@ -83,7 +86,10 @@ class TimeoutProtocol(H11Protocol):
 
 
 def _stopping() -> bool:
-    """Whether the server stops. uvicorn tells the connections that it has then, but not one that is just being accepted:
-    its client could go on asking, and the end would have to wait for it."""
+    """Return whether the server is stopping.
+
+    uvicorn shuts down the connections that exist when it stops, but not one that is being accepted then. Its client
+    could continue to send requests, and so delay the end of the server.
+    """
     server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return isinstance(server, Server) and server.should_exit
