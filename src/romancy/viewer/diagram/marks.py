@@ -1,4 +1,4 @@
-"""What the history says about each operation of the code. Operations are matched by call site, never by name."""
+"""The state of each operation of the code, by the history. Operations are matched by call site, never by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MarkState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a history entry, an open wait or an attempt says about one operation."""
+    """The state of one operation, taken from a history entry, an open wait or an attempt."""
 
     op: str
     kind: str

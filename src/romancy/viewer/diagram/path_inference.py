@@ -165,7 +165,7 @@ class Path:
     def _try(self, frame: Frame, left: PathExit) -> None:
         self.taken.add(frame.body)
         guarded = [one for one in frame.body.items if not (isinstance(one, Frame) and one.kind == "finally")]
-        for final in frame.body.items[len(guarded) :]:  # it always runs, so it tells nothing about the body
+        for final in frame.body.items[len(guarded) :]:  # it always runs, so it shows nothing about the body
             self._pass(final, PathExit.UNKNOWN if left is PathExit.UNKNOWN else PathExit.FALLS)
         branch = next((one for one in guarded if isinstance(one, Branch) and one.on_error), None)
         if branch is None or not self._has_failed(guarded[0], branch):
@@ -215,7 +215,7 @@ class Path:
 
     def _pass(self, item: Item, left: PathExit) -> None:
         if isinstance(item, Node):
-            return  # only the history tells whether an operation was started
+            return  # only the history shows whether an operation was started
         possible = {PathExit.FALLS: self._can_fall, PathExit.ENDS: self._can_end}.get(left)
         if item not in self._recorded and possible is not None and not possible(item):
             return  # an operation in it was cancelled before it was recorded, or an error skipped it

@@ -111,7 +111,7 @@ def _line(number: int, text: str, columns: _Columns, through: bool) -> CodeLine:
     for mark in marks:
         state = _more_urgent(state, mark.state)
     word = state.value if marks else "through" if through else ""
-    notes = dict.fromkeys(clean(seen.note) for mark in marks for seen in mark.observations.values() if seen.note)
+    notes = dict.fromkeys(clean(one.note) for mark in marks for one in mark.observations.values() if one.note)
     seqs = sorted(seq for mark in marks for seq in mark.seqs)
     return CodeLine(
         number, _parts(text, columns), word, sum(mark.count for mark in marks), tuple(notes)[:3], tuple(seqs)[:100]
