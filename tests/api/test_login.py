@@ -143,7 +143,7 @@ async def test_a_person_is_asked_for_the_token_on_a_page() -> None:
 
 async def test_a_wrong_token_is_told_on_the_page() -> None:
     answer = await log_in({"token": "wrong"}, {**BROWSER, **PAGE})
-    assert (answer.status, "not valid" in answer.body.decode()) == (401, True)
+    assert (answer.status, "the token has expired" in answer.body.decode()) == (401, True)
 
 
 async def test_programs_get_json() -> None:
