@@ -1,26 +1,29 @@
-"""Who may do what: decided before anything of the body is read.
+"""Access control: decides whether a caller may make a request, before any of the body is read.
 
-| need   | what                                          | with `auth`          | without      |
+| need   | requests                                      | with `auth`          | without      |
 |--------|-----------------------------------------------|----------------------|--------------|
-| none   | health, and paths that lead nowhere           | anybody              | anybody      |
-| events | an event posted                               | role events or admin | this machine |
-| enter  | what a browser needs to show its token        | anybody              | this machine |
+| none   | health checks, and paths that do not exist    | every caller         | every caller |
+| events | sending an event                              | role events or admin | this machine |
+| enter  | login, logout, and the assets of the viewer   | every caller         | this machine |
 | read   | GET of /api, /cancel, /metrics, /viewer       | role read or admin   | this machine |
-| admin  | everything else there                         | role admin           | this machine |
+| admin  | every other request to those paths            | role admin           | this machine |
 
-The API says of some of its paths that they need something else than their method tells: see `Access.needs`. With
-`auth="open"` events are taken from every machine; everything else is as without `auth`.
+Some paths of the API need another access than their method implies: see `Access.needs`. With `auth="open"`, events are
+accepted from every machine; all other requests are treated as without `auth`.
 
-A caller shows a token, or a session, which is a cookie that a browser got for a token.
+A caller presents a token, or a session: a cookie that the browser received in exchange for a token.
 
-"This machine" is a connection from a loopback address that nobody has forwarded: a proxy on the same machine would
-lend its own address to the whole world. A browser on this machine acts for strangers too, namely for the pages it shows:
-so a request from another origin is refused, and one to a name of others, which its owner may have pointed here.
+"This machine" means a connection from a loopback address whose request carries no header of a proxy. A proxy on this
+machine connects from a loopback address too, on behalf of any client. A browser on this machine sends requests on behalf
+of any page that it shows. A request from a page of another origin is therefore refused, and so is a request whose `Host`
+is not a name of this machine: the owner of a domain can point its name at this machine (DNS rebinding), which makes a
+page of that domain one of the same origin.
 
-Browsers send cookies, and come from this machine, whichever page makes them ask. What writes is therefore refused when a
-browser says that another page than ours asks (`Origin`, `Sec-Fetch-Site`), unless a bearer token is shown, which browsers
-never send by themselves. Below /api, and everywhere with a cookie of ours, it takes a header, too, that no page of others
-can send (`check_ours`). The viewer's forms cannot send headers, and work without scripts.
+A browser sends its cookies, and connects from this machine, no matter which page caused the request (CSRF). A request that
+writes is therefore refused if `Origin` or `Sec-Fetch-Site` shows that a page of another origin caused it. A request with
+a bearer token is exempt, because browsers never send one by themselves. Below /api, and with a session outside /viewer, a
+browser must also send a header that pages of other origins cannot send (`check_csrf`). The viewer's forms need no such
+header: they work without scripts, and forms cannot send headers.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from romancy.http.types import Scope
 
 
 class Need(Enum):
-    """What a request needs; the value is the roles that have it."""
+    """The access that a request needs; the value lists the roles that have it."""
 
     NONE = ()
     ENTER = tuple(CallerRole)
@@ -52,7 +55,7 @@ class Need(Enum):
 
 COOKIE = "romancy_session"
 OURS = "x-romancy-request"
-"""The header, with the value 1, by which scripts of ours say that they are."""
+"""The header that scripts of the app send with the value 1. Pages of other origins cannot send it."""
 
 _GUARDED = {"api", "cancel", "metrics", "viewer"}
 _EVENTS = {"/", "/events", "/events/"}
@@ -73,26 +76,27 @@ _FORWARDING = frozenset(
         "x-real-ip",
     }
 )
-"""Headers of proxies, beside all that begin with `x-forwarded-`."""
-_OUR_PAGES = ("same-origin", "none")
-"""What `Sec-Fetch-Site` says of a page of this origin, and of a person who typed the address."""
-_SESSIONS = 8
-"""So many cookies of our name are looked at: a signature is computed for each."""
+"""Headers that only proxies send. So are all that begin with `x-forwarded-`."""
+_SAME_ORIGIN_SITES = ("same-origin", "none")
+"""`Sec-Fetch-Site` of a request by a page of the same origin, and of one that no page caused, such as a typed address."""
+_MAX_SESSION_COOKIES = 8
+"""How many session cookies of a request are checked: each check computes a signature."""
 _HOW = "To allow other callers, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
 _UNKNOWN_BEARER = "Send `Authorization: Bearer ...` with a valid token of this app."
 
-NOBODY = Caller("", CallerRole.EVENTS)
-"""Whoever calls what needs nothing."""
+ANONYMOUS = Caller("", CallerRole.EVENTS)
+"""The caller of a request that needs no authentication."""
 LOCAL = Caller("local", CallerRole.ADMIN)
+"""A caller on this machine, when the app has no `auth`."""
 
 Needs = Mapping[tuple[str, str], Need]
-"""What is needed by method and path, where the method alone does not tell."""
+"""The access that is needed, by method and path, where it does not follow from the method."""
 
 
 def need(method: str, path: str, needs: Needs | None = None) -> Need:
-    """What a request to this path needs."""
+    """Return the access that a request to this path needs."""
     if path in _EVENTS:
-        return Need.EVENTS if method == "POST" else Need.NONE  # other methods are answered 405
+        return Need.EVENTS if method == "POST" else Need.NONE  # other methods are refused with 405
     if _first(path) not in _GUARDED:
         return Need.NONE
     return (needs or {}).get((method, path)) or _usual_need(method, path)
@@ -110,45 +114,45 @@ def _first(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Decides by the option `auth`."""
+    """Checks callers by the option `auth` of the app."""
 
     auth: Tokens | Decide | OpenAccess | None
     clock: Clock
     needs: Needs = field(default_factory=dict[tuple[str, str], Need])
     fixed_need: Need | None = None
-    """What all paths need: for an application of the user's that stands behind the same `auth`."""
+    """The access that every path needs: for an application of the user that is protected by the same `auth`."""
     visitors: Visitors = field(default_factory=Visitors)
 
     async def check(self, scope: Scope, path: str) -> Caller:
-        """Who calls. Raises `UnauthenticatedError` or `ForbiddenError` if they may not do this."""
-        wanted = self.fixed_need or need(scope["method"], path, self.needs)
-        if wanted is Need.NONE:
-            return NOBODY
+        """Return the caller. Raises `UnauthenticatedError` or `ForbiddenError` if the request is refused."""
+        required = self.fixed_need or need(scope["method"], path, self.needs)
+        if required is Need.NONE:
+            return ANONYMOUS
         if self.auth is None or isinstance(self.auth, OpenAccess):
-            caller, by_cookie = self._without_auth(scope, an_event=self.fixed_need is None and path in _EVENTS), False
+            caller, by_cookie = self._without_auth(scope, is_event=self.fixed_need is None and path in _EVENTS), False
         else:
-            caller, by_cookie = await self._authenticate(scope, wanted)
+            caller, by_cookie = await self._authenticate(scope, required)
         if scope["method"] not in _READING:
             first = "api" if self.fixed_need is not None else _first(path)
             check_csrf(scope, by_cookie=by_cookie, by_script=first == "api" or (by_cookie and first != "viewer"))
         return caller
 
-    def _without_auth(self, scope: Scope, *, an_event: bool) -> Caller:
-        if an_event and isinstance(self.auth, OpenAccess):
+    def _without_auth(self, scope: Scope, *, is_event: bool) -> Caller:
+        if is_event and isinstance(self.auth, OpenAccess):
             check_browser_origin(scope, self.visitors.served_on)
-            return NOBODY
+            return ANONYMOUS
         try:
             check_local(scope, self.visitors.served_on)
         except ForbiddenError:
-            if an_event:
+            if is_event:
                 self.visitors.record_refusal(scope.get("client"))
             raise
-        return NOBODY if an_event else LOCAL
+        return ANONYMOUS if is_event else LOCAL
 
     async def _authenticate(self, scope: Scope, need: Need) -> tuple[Caller, bool]:
-        """The caller, and whether only a cookie says who that is."""
+        """Return the caller, and whether a session cookie is the only proof of its identity."""
         if need is Need.ENTER:
-            return NOBODY, False
+            return ANONYMOUS, False
         by_cookie = False
         if isinstance(self.auth, Tokens):
             token = self._token(headers_of(scope))
@@ -157,7 +161,7 @@ class Access:
                 token = self._session(scope)
             caller = Caller(token.bearer, CallerRole(token.role)) if token is not None else None
         else:
-            caller = await self._decided(scope)
+            caller = await self._call_auth_function(scope)
         return _check_role(caller, need), by_cookie
 
     def _token(self, headers: Mapping[str, str]) -> Token | None:
@@ -166,15 +170,15 @@ class Access:
 
     def _session(self, scope: Scope) -> Token | None:
         assert isinstance(self.auth, Tokens)
-        shown = islice(cookies_of(scope, COOKIE), _SESSIONS)
-        found = (self.auth.find_session(value, self.clock.now()) for value in shown)
-        return next((token for token in found if token is not None), None)
+        values = islice(cookies_of(scope, COOKIE), _MAX_SESSION_COOKIES)
+        tokens = (self.auth.find_session(value, self.clock.now()) for value in values)
+        return next((token for token in tokens if token is not None), None)
 
-    async def _decided(self, scope: Scope) -> Caller | None:
+    async def _call_auth_function(self, scope: Scope) -> Caller | None:
         assert self.auth is not None
         assert not isinstance(self.auth, Tokens | OpenAccess)
-        decided = self.auth(scope)
-        return read_decision(await decided if inspect.isawaitable(decided) else decided)
+        decision = self.auth(scope)
+        return read_decision(await decision if inspect.isawaitable(decision) else decision)
 
 
 def _check_role(caller: Caller | None, need: Need) -> Caller:
@@ -186,7 +190,7 @@ def _check_role(caller: Caller | None, need: Need) -> Caller:
 
 
 def check_local(scope: Scope, served_on: str = "") -> None:
-    """Raise `ForbiddenError` unless the request comes from this machine, on its own behalf."""
+    """Raise `ForbiddenError` unless the request comes from this machine, and from no page of another origin."""
     headers = headers_of(scope)
     if any(name in _FORWARDING or name.startswith("x-forwarded-") for name in headers):
         raise ForbiddenError(f"Without `auth` the app serves only this machine, and the request was forwarded. {_HOW}")
@@ -199,7 +203,10 @@ def check_local(scope: Scope, served_on: str = "") -> None:
 
 
 def check_browser_origin(scope: Scope, served_on: str) -> None:
-    """Raise `ForbiddenError` if a browser asks, for a page of others or for one whose name may have been pointed here."""
+    """Raise `ForbiddenError` if a browser sends the request for a page of another origin, or to a foreign host name.
+
+    The owner of a host name can point it at this server after the page was loaded. That is impossible for an address.
+    """
     headers = headers_of(scope)
     if ("origin" in headers or "sec-fetch-site" in headers) and not (
         _is_local_name(headers, served_on) or _has_address(headers)
@@ -214,27 +221,28 @@ def _check_origin(headers: Mapping[str, str]) -> None:
 
 
 def check_csrf(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
-    """Raise `ForbiddenError` if a browser may be asking for a page that is not ours.
+    """Raise `ForbiddenError` if a page of another origin may have caused this request in a browser.
 
-    A bearer token is proof enough: browsers send none by themselves. Of forms (not `by_script`) no header is asked.
+    A bearer token rules that out, because browsers send none by themselves. `by_script` is False for requests that forms
+    may send: they do not need the header of the scripts.
     """
     headers = headers_of(scope)
     if not by_cookie and (bearer(headers) or not ("origin" in headers or "sec-fetch-site" in headers)):
         return
     foreign = not _same_origin(headers) if by_cookie or "origin" in headers else False
-    if foreign or headers.get("sec-fetch-site", "same-origin") not in _OUR_PAGES:
+    if foreign or headers.get("sec-fetch-site", "same-origin") not in _SAME_ORIGIN_SITES:
         raise ForbiddenError("The request comes from a page of another origin: only pages of this app can change anything.")
     if by_script and headers.get(OURS) != "1":
         raise ForbiddenError("The request lacks the header `X-Romancy-Request: 1`, which the scripts of this app send.")
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """The headers by lower-case name; of one that stands twice the last."""
+    """Return the headers by lower-case name; if one is repeated, its last value."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def cookies_of(scope: Scope, name: str) -> Iterator[str]:
-    """All cookies of a name: there may be one for each path above this one."""
+    """Return the values of all cookies with this name: a browser may send one for each path above this one."""
     for header, value in scope["headers"]:
         if header.lower() == b"cookie":
             for part in value.decode("latin-1").split(";"):
@@ -244,19 +252,19 @@ def cookies_of(scope: Scope, name: str) -> Iterator[str]:
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """The token that is shown, or nothing."""
+    """Return the bearer token of the request, or an empty string."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _same_origin(headers: Mapping[str, str]) -> bool:
-    """Of the scheme nothing is said: a proxy that speaks HTTPS may stand before us."""
+    """Whether `Origin` and `Host` agree. The scheme is not compared: a proxy in front of the app may terminate TLS."""
     origin = _split(headers.get("origin", "")).netloc
     return origin != "" and origin == headers.get("host", "").lower()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an address of this machine that no other can reach."""
+    """Whether this is a loopback address, which other machines cannot reach."""
     address = _address(host)
     return address is not None and address.is_loopback
 
@@ -264,14 +272,14 @@ def is_loopback(host: str) -> bool:
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url.lower())
-    except ValueError:  # brackets that do not fit
+    except ValueError:  # unbalanced brackets
         return urlsplit("//no.host")
 
 
 def _is_local_name(headers: Mapping[str, str], served_on: str) -> bool:
-    """Whether the name that was asked is this machine's: nobody else could have pointed it here.
+    """Whether `Host` is a name or an address of this machine, which no owner of another domain controls.
 
-    Without a `Host` no browser asks.
+    A request without `Host` passes: browsers always send it.
     """
     if "host" not in headers:
         return True

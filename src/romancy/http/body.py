@@ -1,4 +1,4 @@
-"""The body of a request: no more of it than allowed, and not for longer."""
+"""Request bodies, read within bounds of size and time."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from contextlib import asynccontextmanager
 from romancy.http.problems import BodyTooLargeError, RequestTimeoutError, UnavailableError
 from romancy.http.types import Receive
 
-_SHARE = 4
-"""How many bodies of the largest size are held at once."""
+_MAX_BODIES = 4
+"""How many bodies of the maximum size fit into the shared memory limit."""
 FREE = 64 * 1024
-"""So much of each body takes none of the room that all share: a few slow connections lock nobody out."""
+"""The part of each body that does not count towards the shared limit: small requests pass while large ones use it up."""
 
 
 class ClientDisconnected(Exception):
-    """The client went away in the middle of its request: there is nobody to answer."""
+    """The client disconnected before its request was complete, so there is no response to send."""
 
 
 class Bodies:
-    """Reads bodies, and bounds what all of them take together."""
+    """Reads request bodies, and bounds the memory that all of them use together."""
 
     def __init__(self, limit: int, seconds: float) -> None:
         self._limit = limit
         self._seconds = seconds
-        self._room = limit * _SHARE
+        self._room = limit * _MAX_BODIES
 
     @asynccontextmanager
     async def read(self, headers: Mapping[str, str], receive: Receive) -> AsyncIterator[bytes]:
-        """The body; its room is given back at the end.
+        """Yield the body, and release its memory at the end.
 
-        Raises `BodyTooLargeError`, `RequestTimeoutError`, `UnavailableError`, `ClientGone`.
+        Raises `BodyTooLargeError`, `RequestTimeoutError`, `UnavailableError`, `ClientDisconnected`.
         """
-        announced = headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > self._limit:
+        content_length = headers.get("content-length", "")
+        if content_length.isdecimal() and int(content_length[:20]) > self._limit:
             raise self._too_large()
         body = bytearray()
         try:
             await self._fill_in_time(body, receive)
             yield bytes(body)
         finally:
-            self._room += _beyond(len(body))
+            self._room += _counted(len(body))
 
     async def _fill_in_time(self, body: bytearray, receive: Receive) -> None:
         try:
@@ -62,7 +62,7 @@ class Bodies:
     def _add(self, body: bytearray, part: bytes) -> None:
         if len(body) + len(part) > self._limit:
             raise self._too_large()
-        more = _beyond(len(body) + len(part)) - _beyond(len(body))
+        more = _counted(len(body) + len(part)) - _counted(len(body))
         if more > self._room:
             raise UnavailableError("There are too many large requests at the moment: try again later.")
         self._room -= more
@@ -72,6 +72,6 @@ class Bodies:
         return BodyTooLargeError(f"The body is larger than {self._limit} bytes, the `max_body_size` of this app.")
 
 
-def _beyond(size: int) -> int:
-    """How much of a body of this size counts."""
+def _counted(size: int) -> int:
+    """Return how many bytes of a body of this size count towards the shared limit."""
     return max(0, size - FREE)

@@ -1,14 +1,14 @@
-"""CloudEvents 1.0 over HTTP: the headers and the body of a request become `Event` records.
+"""CloudEvents 1.0 over HTTP: parses the headers and the body of a request into `Event` records.
 
     content type application/cloudevents+json         structured: one event, in the body
-                 application/json                     the same, if the body says that it is an event
-                 application/cloudevents-batch+json   batch: an array of them
+                 application/json                     the same, if the body has `specversion`
+                 application/cloudevents-batch+json   batch: an array of events
                  anything else, with ce-* headers     binary: attributes in headers, data in the body
 
-Strict, because an event that is accepted is stored for good: what the specification forbids is refused here, with a
-sentence for whoever sent it. Python's official SDK was not taken for this: it lets through unknown versions of the
-specification, keys that stand twice, NaN, broken percent-encoding and JSON that is none (as text), and knows no batches.
-The tests send with it.
+Parsing is strict, because an accepted event can no longer be refused: whatever the specification forbids is answered with
+an error that tells the sender what to correct. The official Python SDK is not used: it accepts unknown versions of the
+specification, duplicate keys, NaN, broken percent-encoding and invalid JSON (as text), and does not support batches. The
+tests send events with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from romancy.http.problems import BodyTooLargeError, MalformedEventError, Unsupp
 from romancy.model.messaging import TARGET, Event
 
 MAX_BATCH = 1000
-"""Events in one batch: they are one transaction, which holds up all others."""
+"""The maximum number of events in a batch: a batch is stored in one transaction, and delays all others."""
 MAX_KEY = 1024
-"""Bytes of an attribute that is looked up by: source and id together fit into an index of every database."""
+"""The maximum size in bytes of an indexed attribute: source and id together must fit into an index of every database."""
 MAX_TEXT = 8192
-"""Bytes of any other attribute."""
+"""The maximum size in bytes of any other attribute."""
 MAX_EXTENSIONS = 200
-"""Extensions of one event."""
+"""The maximum number of extensions of an event."""
 
 _KEYS = ("id", "source", "type", "subject", TARGET)
 _REQUIRED = ("id", "source", "type")
@@ -54,7 +54,10 @@ _HOW = (
 
 
 def parse(headers: Iterable[tuple[bytes, bytes]], body: bytes) -> list[Event]:
-    """The events of a request. Raises `MalformedEventError`, `UnsupportedContentTypeError`, `BodyTooLargeError`."""
+    """Return the events of a request.
+
+    Raises `MalformedEventError`, `UnsupportedContentTypeError`, `BodyTooLargeError`.
+    """
     headers = [(name.lower(), value) for name, value in headers]
     content_type = _content_type(headers)
     match content_type.partition(";")[0].strip().lower():
@@ -83,13 +86,13 @@ def _structured(value: Any) -> Event:
         raise MalformedEventError(f"An event must be a JSON object, not {_kind(value)}.")
     if all(name in value for name in _BODY):
         raise MalformedEventError("An event can have either data or data_base64, not both.")
-    attributes = {name: one for name, one in value.items() if name not in _BODY and one is not None}
+    attributes = {name: each for name, each in value.items() if name not in _BODY and each is not None}
     data, binary = _embedded(value, attributes.get("datacontenttype"))
     return _event(attributes, data, binary)
 
 
 def _read_event(body: bytes) -> dict[str, Any] | None:
-    """What a body holds that is not said to be an event, and says so itself: many senders know no other type than JSON."""
+    """Return the JSON object in the body if it has `specversion`: many senders support only application/json."""
     try:
         value = strict_json.read(body)
     except ValueError:
@@ -143,7 +146,7 @@ def _attribute_headers(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[str
 
 
 def _embedded(value: Mapping[str, Any], content_type: Any) -> tuple[bytes | None, bool]:
-    """The data of a structured event, and whether it is something else than JSON."""
+    """Return the data of a structured event, and whether it is binary and not JSON."""
     if "data" in value:
         return _write(value["data"]), False
     if value.get("data_base64") is None:
@@ -157,7 +160,7 @@ def _embedded(value: Mapping[str, Any], content_type: Any) -> tuple[bytes | None
 def _from_base64(value: Any) -> bytes:
     try:
         return base64.b64decode(value if isinstance(value, str) else "=", validate=True)
-    except ValueError as error:  # binascii.Error is one; a text that is not ASCII gives it too
+    except ValueError as error:  # binascii.Error is a subclass; a string with other characters than ASCII raises this itself
         raise MalformedEventError("data_base64 is not valid base64 (with the standard alphabet and padding).") from error
 
 
@@ -183,7 +186,7 @@ def _write(value: Any) -> bytes:
 
 
 def _event(attributes: Mapping[str, Any], data: bytes | None, binary: bool) -> Event:
-    """The event, once every attribute has been checked."""
+    """Check every attribute, and return the event."""
     if attributes.get("specversion") != "1.0":
         raise MalformedEventError(f'specversion must be "1.0", but is {_describe(attributes.get("specversion"))}.')
     for name in _REQUIRED:
@@ -271,7 +274,7 @@ def _check_charset(content_type: str) -> None:
 
 
 def _header_text(name: str, raw: bytes) -> str:
-    """What a header's value stands for: quotes taken away, then percent-decoded, once."""
+    """Return the text that a header value encodes: quotes are removed, then the rest is percent-decoded, once."""
     raw = raw.strip()
     if len(raw) > 1 and raw[:1] == raw[-1:] == b'"':
         raw = _QUOTED_PAIR.sub(rb"\1", raw[1:-1])

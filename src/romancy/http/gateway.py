@@ -1,7 +1,7 @@
-"""The routes, on Starlette: the only module of ingress that imports it.
+"""The ASGI application of an app, on Starlette. No other module of this package imports Starlette.
 
-`Door` stands before them: it starts the app if no lifespan did, asks who is calling, and turns every error into an
-answer. A handler either answers or raises.
+Every request passes the `Gateway`: it starts the app if no lifespan has started it, checks the caller, and turns every
+error into a response. A handler either returns a response or raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from romancy.errors import (
     WorkflowNotFoundError,
 )
 from romancy.http import cloudevents, strict_json
-from romancy.http.access import NOBODY, Access, Need, Needs
+from romancy.http.access import ANONYMOUS, Access, Need, Needs
 from romancy.http.body import Bodies, ClientDisconnected
 from romancy.http.headers import JSON_HEADERS
 from romancy.http.lifespan import Lifespan
@@ -47,13 +47,13 @@ from romancy.metrics.exposition import CONTENT_TYPE, exposition
 _LOG = logging.getLogger("romancy.http")
 
 IN_A_THREAD = 64 * 1024
-"""Bodies larger than this are parsed beside the event loop."""
+"""Larger bodies are parsed in a thread, because they would block the event loop."""
 _RETRY_AFTER = "1"
 _MAX_ID = 1024
 _MAX_REASON = 4096
 _MAX_HEADERS = 500
 _MAX_HEAD = 64 * 1024
-"""Bytes of address and headers together. `romancy serve` reads no more, and not every server has a bound."""
+"""The maximum size in bytes of address and headers together, as in `romancy serve`. Other servers may have no limit."""
 _UNAVAILABLE = "The database cannot process this at the moment; the log of the app has the details."
 _NOT_STORED = "The database cannot store this: a name is too long, or contains a character that it does not support."
 
@@ -62,9 +62,9 @@ ALL_MAY_SEND = (
     "event_handler=True and end any wait_event. To accept only known senders, use auth=[Token(...)]."
 )
 CALLER = "romancy.caller"
-"""Where handlers find in the scope who calls."""
+"""The key of the ASGI scope under which handlers find the caller."""
 
-# The first that fits; a RomancyError of another kind, such as StoreError, is the app's trouble and not the caller's.
+# The first match applies. Any other RomancyError, such as StoreError, is not the fault of the caller: 503.
 _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
     (WorkflowNotFoundError, 404),
     (WorkflowNotCancellableError, 409),
@@ -75,16 +75,16 @@ _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ExtraRoutes:
-    """What others add to the paths of this module."""
+    """The routes that the API and the viewer add to those of this module."""
 
     routes: Sequence[BaseRoute] = ()
     needs: Needs = field(default_factory=dict)
     render_refusal: Callable[[Scope, str, Response], Response] | None = None
-    """Gets each refusal with its scope and path, and may say it in another way: to a person, for example."""
+    """Receives the scope, the path and the response of a refusal, and returns the response to send, such as a page."""
 
 
 def build(service: Service, settings: HTTPSettings, clock: Clock, extra_routes: ExtraRoutes | None = None) -> ASGIApp:
-    """The ASGI application: events, cancellation, health, and more routes if given."""
+    """Return the ASGI application: events, cancellation, health, metrics, and the extra routes."""
     extra_routes = extra_routes or ExtraRoutes()
     handlers = _Handlers(service, Bodies(settings.max_body_size, settings.request_timeout))
     router = Router([*handlers.routes(), *extra_routes.routes], redirect_slashes=False)
@@ -95,12 +95,12 @@ def build(service: Service, settings: HTTPSettings, clock: Clock, extra_routes: 
 
 
 def guard(inner: ASGIApp, need: Need, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
-    """An application of others behind the same door: whatever its paths are, callers need this."""
+    """Return `inner` behind a gateway that requires this access for every path."""
     return Gateway(inner, Lifespan(service), Access(settings.auth, clock, fixed_need=need, visitors=settings.visitors))
 
 
 class Gateway:
-    """What every request passes, in and out."""
+    """Wraps an ASGI application: starts the app, checks callers, and turns errors into responses."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Gateway:
         self._render_refusal = render_refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection, as ASGI calls it."""
+        """Serve one connection, as ASGI defines it."""
         match scope["type"]:
             case "lifespan":
                 await self._lifespan.serve(receive, send)
@@ -123,45 +123,45 @@ class Gateway:
                 await self._request(scope, receive, send)
             case "websocket":
                 await receive()
-                await send({"type": "websocket.close", "code": 1000, "reason": ""})  # before accept: answered 403
+                await send({"type": "websocket.close", "code": 1000, "reason": ""})  # before accept: refused with 403
             case other:
                 raise RuntimeError(f"romancy supports HTTP, not {other!r}.")
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope = _restore_path(scope)
-        answering, path, caller = _TrackedSend(send), route_path(scope), NOBODY
+        tracked, path, caller = _TrackedSend(send), route_path(scope), ANONYMOUS
         try:
             _check_head(scope, path)
             caller = await self._access.check(scope, path)
-            if path == "/metrics":  # what was counted is told while the database is away, and then above all
+            if path == "/metrics":  # metrics matter most while the database is unavailable and the app cannot start
                 await self._lifespan.try_to_start()
-            elif path != "/health/live":  # being alive does not depend on the database
+            elif path != "/health/live":  # liveness does not depend on the database
                 await self._lifespan.ensure_started()
-            await self._inner({**self._inner_scope(scope, path), CALLER: caller}, receive, answering)
+            await self._inner({**self._inner_scope(scope, path), CALLER: caller}, receive, tracked)
         except ClientDisconnected:
             return
         except asyncio.CancelledError:
-            # The server stops and could not wait: whoever listens is told to try again, not that something broke.
-            await answering.fail(scope, receive, _unavailable("The request was aborted, because the server is stopping."))
+            # The server stops without waiting for this request: 503 lets the client try again, 500 would report a fault.
+            await tracked.fail(scope, receive, _unavailable("The request was aborted, because the server is stopping."))
             raise
         except HTTPException as error:
-            await answering.fail(scope, receive, self._render(scope, path, _routing_failure(error, scope["method"], path)))
+            await tracked.fail(scope, receive, self._render(scope, path, _routing_failure(error, scope["method"], path)))
         except Exception as error:
-            await answering.fail(scope, receive, self._render(scope, path, _answer_for(caller, error)))
+            await tracked.fail(scope, receive, self._render(scope, path, _answer_for(caller, error)))
 
     def _render(self, scope: Scope, path: str, refusal: Response) -> Response:
         return refusal if self._render_refusal is None else self._render_refusal(scope, path, refusal)
 
     def _inner_scope(self, scope: Scope, path: str) -> Scope:
-        """The scope as Starlette finds this path in it, whichever way the server above counts the root path."""
+        """Return the scope in the form that Starlette expects: some servers leave the root path out of `path`."""
         root = scope.get("root_path", "").rstrip("/")
         inner = {**scope, "root_path": root, "path": root + path, "app": self}
-        inner.pop("starlette.exception_handlers", None)  # of the application in which this one is mounted
+        inner.pop("starlette.exception_handlers", None)  # an application that mounts this one must not answer its errors
         return inner
 
 
 class _TrackedSend:
-    """Sends, and knows whether the answer has begun."""
+    """Passes messages to the server, and records whether a response has begun."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -172,23 +172,23 @@ class _TrackedSend:
         await self._send(message)
 
     async def fail(self, scope: Scope, receive: Receive, response: Response) -> None:
-        """Answer with an error, unless something else was begun."""
+        """Send an error response, unless another response has begun."""
         if self._begun:
             return
         if response.status_code == 408 and scope.get("http_version", "1.1").startswith("1"):
-            response.headers["connection"] = "close"  # or the server goes on waiting for the rest of the body
+            response.headers["connection"] = "close"  # or the server would wait for the rest of the body
         await response(scope, receive, self)
 
 
 class _Handlers:
-    """What is done at each path."""
+    """The handlers of the routes of this module."""
 
     def __init__(self, service: Service, bodies: Bodies) -> None:
         self._service = service
         self._bodies = bodies
 
     def routes(self) -> list[BaseRoute]:
-        """All paths."""
+        """Return all routes."""
         return [
             *(Route(path, self.events, methods=["POST"]) for path in ("/", "/events", "/events/")),
             Route("/cancel/{instance_id:path}", self.cancel, methods=["POST"]),
@@ -198,7 +198,7 @@ class _Handlers:
         ]
 
     async def events(self, request: Request) -> Response:
-        """Accept events: 202 once all of them are stored."""
+        """Accept events; respond with 202 once all of them are stored."""
         async with self._bodies.read(request.headers, request.receive) as body:
             headers: list[tuple[bytes, bytes]] = list(request.scope["headers"])
             if len(body) > IN_A_THREAD:
@@ -206,15 +206,15 @@ class _Handlers:
             else:
                 events = cloudevents.parse(headers, body)
             accepted = await self._service.accept_events(events) if events else []
-        touched = dict.fromkeys(one for each in accepted for one in each.instance_ids)
-        answer: dict[str, object] = {"status": "accepted", "instance_ids": list(touched)}
-        if accepted and all(one.duplicate for one in accepted):
+        instance_ids = dict.fromkeys(instance_id for event in accepted for instance_id in event.instance_ids)
+        answer: dict[str, object] = {"status": "accepted", "instance_ids": list(instance_ids)}
+        if accepted and all(event.duplicate for event in accepted):
             answer["duplicate"] = True
         return JSONResponse(answer, 202, JSON_HEADERS)
 
     async def cancel(self, request: Request) -> Response:
-        """Ask for the cancellation of an instance."""
-        # Not Starlette's own parameter: its pattern stops before a line feed at the end.
+        """Request the cancellation of an instance."""
+        # Not Starlette's path parameter: its pattern does not match a line feed at the end.
         instance_id = route_path(request.scope).removeprefix("/cancel/")
         if not _could_exist(instance_id):
             raise WorkflowNotFoundError(f"There is no instance {instance_id[:100]!a} in this database.")
@@ -224,22 +224,22 @@ class _Handlers:
         return JSONResponse({"status": "cancelled", "instance_id": instance_id}, headers=JSON_HEADERS)
 
     async def live(self, _: Request) -> Response:
-        """The process answers."""
+        """Report that the process responds."""
         return JSONResponse({"status": "alive"}, headers=JSON_HEADERS)
 
     async def ready(self, _: Request) -> Response:
-        """The app can work."""
-        trouble = await self._service.ready()
-        return JSONResponse({"status": "ready"}, headers=JSON_HEADERS) if trouble is None else _unavailable(trouble)
+        """Report whether the app can work, or why not."""
+        reason = await self._service.ready()
+        return JSONResponse({"status": "ready"}, headers=JSON_HEADERS) if reason is None else _unavailable(reason)
 
     async def metrics(self, _: Request) -> Response:
-        """What is counted in this process."""
+        """Report the metrics of this process."""
         await self._service.refresh_metrics()
         return Response(exposition(self._service.metrics()), headers={**JSON_HEADERS, "content-type": CONTENT_TYPE})
 
 
 def route_path(scope: Scope) -> str:
-    """The path below the place where the app is mounted; `/` for that place itself."""
+    """Return the path relative to the mount point of the app; `/` for the mount point itself."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
     if root and (path == root or path.startswith(f"{root}/")):
@@ -248,25 +248,26 @@ def route_path(scope: Scope) -> str:
 
 
 def _restore_path(scope: Scope) -> Scope:
-    """The same request, if the framework above took its own part off the path and did not say so in `root_path`.
+    """Return the scope with its full path, if a framework has removed its prefix from `path` without setting `root_path`.
 
-    Litestar does, and ends what it leaves with a slash: `/romancy/events` comes as `/events/`. `raw_path` is as asked.
+    Litestar does this, and appends a slash: `/romancy/events` arrives as `/events/`. `raw_path` still has the full path.
     """
     path: str = scope["path"]
-    whole = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1"))
-    for asked in (whole, f"{whole}/"):
-        if asked.endswith(path) and path != whole:
-            return {**scope, "root_path": asked.removesuffix(path).rstrip("/"), "path": whole}
+    raw_path = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1"))
+    for full_path in (raw_path, f"{raw_path}/"):
+        if full_path.endswith(path) and path != raw_path:
+            return {**scope, "root_path": full_path.removesuffix(path).rstrip("/"), "path": raw_path}
     return scope
 
 
 def _check_head(scope: Scope, path: str) -> None:
-    """Refuse what is too large, and what Starlette would take for another path than the door does."""
+    """Refuse a head that is too large, and a path that Starlette would route differently than `Access` checked it."""
     size = len(path) + len(scope.get("query_string", b"")) + sum(len(name) + len(value) for name, value in scope["headers"])
     if size > _MAX_HEAD or len(scope["headers"]) > _MAX_HEADERS:
         raise HeadTooLargeError(f"The address and headers can have at most {_MAX_HEAD} bytes and {_MAX_HEADERS} headers.")
     if path.endswith("\n") and not path.startswith("/cancel/"):
-        # The `$` of its patterns fits before a last line feed, too: `/events\n`, which nobody guards, would be `/events`.
+        # `$` in Starlette's patterns also matches before a final line feed: it would route `/events\n`, which needs no role,
+        # to `/events`.
         raise NotFoundError(f"There is nothing at {path[:200]!a}.")
 
 
@@ -289,11 +290,14 @@ def _reason(body: bytes) -> str | None:
     return reason
 
 
-# --- answers
+# --- responses
 
 
 def _answer_for(caller: Caller, error: Exception) -> Response:
-    """The same, without the database's own words for those who may not look: they name hosts, users and paths."""
+    """Return the response to an error. Callers that may only send events do not see what the database reports.
+
+    Its messages name hosts, users and paths.
+    """
     if isinstance(error, StoreError | ConfigurationError) and caller.role is CallerRole.EVENTS:
         _LOG.warning("A request failed: %s", error)
         if isinstance(error, RefusedDataError):
@@ -303,7 +307,7 @@ def _answer_for(caller: Caller, error: Exception) -> Response:
 
 
 def answer_to(error: Exception) -> Response:
-    """The answer that an error becomes."""
+    """Return the response to an error."""
     if isinstance(error, HTTPProblem):
         return problem(error.status, type(error).__name__, str(error), error.retryable)
     if isinstance(error, RomancyError):
@@ -320,7 +324,7 @@ def _unavailable(why: str) -> Response:
 def problem(
     status: int, kind: str, message: str, retryable: bool = False, fields: Mapping[str, str] | None = None
 ) -> Response:
-    """What is answered instead of 2xx; `fields` says of each part of the question what is wrong with it."""
+    """Return an error response. `fields` maps each invalid part of the request to a description of its error."""
     content: dict[str, object] = {"error": message, "error_type": kind, "retryable": retryable}
     if fields:
         content["fields"] = dict(fields)
@@ -334,7 +338,7 @@ _HEADERS: Mapping[int, Mapping[str, str]] = {
 
 
 def _routing_failure(error: HTTPException, method: str, path: str) -> Response:
-    """Starlette's own words for a wrong path or method are no JSON."""
+    """Return the response to a path or method that no route has. Starlette's own response is not JSON."""
     if error.status_code != 405:
         return answer_to(NotFoundError(f"There is nothing at {path[:200]!a}."))
     allowed = (error.headers or {}).get("Allow", "")

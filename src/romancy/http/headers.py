@@ -1,4 +1,4 @@
-"""What browsers are told not to do with our answers."""
+"""Response headers that restrict what browsers do with a response."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
-"""Nothing from elsewhere, nothing inline, and no frame around us."""
+"""The policy of pages: resources only from the same origin, no inline scripts or styles, no frames around the page."""
 
 _ALL: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Not no-referrer: with that, browsers hide the origin of our own forms, too, and we could not check it.
+    # Not no-referrer: browsers would send `Origin: null` with the viewer's own forms, and `check_csrf` would refuse them.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
 JSON_HEADERS: Mapping[str, str] = {**_ALL, "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
-"""For data: should a browser show it as a page after all, it does nothing."""
+"""For data: a browser that renders it as a page runs and loads nothing."""
 HTML_HEADERS: Mapping[str, str] = {**_ALL, "Content-Security-Policy": POLICY}
 """For pages."""

@@ -1,4 +1,4 @@
-"""The way in for the app: nothing here or below needs Starlette until the first request."""
+"""Builds the ASGI applications of an app, and imports Starlette only when the first one is built."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def open_http(
     service: Service, settings: HTTPSettings, clock: Clock, extra_routes: Callable[[], ExtraRoutes] | None = None
 ) -> ASGIApp:
-    """The ASGI application of an app, with more paths if given. Raises `ConfigurationError` if the extra is missing."""
-    # Not at the top: the library works without HTTP, and without Starlette.
+    """Return the ASGI application of an app. Raises `ConfigurationError` if the extra `http` is not installed."""
+    # Not imported at the top: without HTTP, the library must work without Starlette.
     asgi = load_extra("romancy.http.gateway", needs="starlette", extra="http", what="HTTP")
     app: ASGIApp = asgi.build(service, settings, clock, extra_routes() if extra_routes is not None else None)
     return app
 
 
 def open_guarded(inner: ASGIApp, role: str, service: Service, settings: HTTPSettings, clock: Clock) -> ASGIApp:
-    """An ASGI application of others, for callers of this role."""
+    """Return `inner` behind the access control of the app, for callers with this role."""
     try:
         need = {"admin": Need.ADMIN, "read": Need.READ, "events": Need.EVENTS}[role]
     except KeyError:
@@ -39,7 +39,7 @@ def open_guarded(inner: ASGIApp, role: str, service: Service, settings: HTTPSett
 
 
 def load_extra(module: str, *, needs: str, extra: str, what: str) -> ModuleType:
-    """Import a module of romancy that needs a package that may be missing."""
+    """Import a module of romancy. Raises `ConfigurationError` if the package that it needs is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

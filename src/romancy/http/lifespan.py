@@ -1,4 +1,4 @@
-"""The life of the app behind the HTTP interface: by the server's lifespan, or from the first request on."""
+"""Starts and stops an app that is served over HTTP: with the lifespan of the server, or else at the first request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _START_TIMEOUT = 1.0
 
 
 class Lifespan:
-    """Starts the app once, however many requests come at the same time."""
+    """Starts the app once, even if many requests arrive at the same time."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -24,7 +24,7 @@ class Lifespan:
         self._is_shut_down = False
 
     async def ensure_started(self) -> None:
-        """See that the app runs. An app that was shut down is not started again."""
+        """Start the app if it is not running. An app that was shut down is not started again."""
         if self._is_shut_down:
             raise UnavailableError("This app is shutting down: try again, because another process may respond.")
         if self._startup_task is None:
@@ -37,7 +37,7 @@ class Lifespan:
         await self._wait_until_started(self._startup_task)
 
     async def try_to_start(self) -> None:
-        """See that the app runs, or comes to. Who asks does not wait for that long, and gets no error."""
+        """Start the app if it is not running. The caller waits for a bounded time only, and gets no error."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_START_TIMEOUT):
                 await self.ensure_started()
@@ -46,15 +46,15 @@ class Lifespan:
         if starting.done() and not starting.cancelled() and starting.exception() is None:
             return
         try:
-            # Shielded: a request that is given up must not stop what the others wait for.
+            # Shielded: all requests wait for the same start, so the cancellation of one request must not cancel it.
             await asyncio.shield(starting)
         except BaseException:
             if starting.done() and self._startup_task is starting:
-                self._startup_task = None  # the next request tries again
+                self._startup_task = None  # the next request starts it again
             raise
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """The server's lifespan protocol. It may come again, on another event loop: so tests use an app."""
+        """Serve the lifespan protocol. Tests run it several times for one app, each time on another event loop."""
         await receive()
         self._startup_task, self._is_shut_down = None, False
         try:
@@ -75,7 +75,7 @@ class Lifespan:
 
 
 def _describe_error(error: Exception) -> str:
-    """Our own errors say what to do; of others the stack is needed."""
+    """Return the message of an error of romancy, which says what to do, or the traceback of any other error."""
     if isinstance(error, RomancyError):
         return f"{type(error).__name__}: {error}"
     return "".join(traceback.format_exception(error))

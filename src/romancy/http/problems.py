@@ -1,6 +1,6 @@
-"""What is answered instead of 2xx: one class for each reason, which is the `error_type` that callers see.
+"""The errors of HTTP requests: one class for each reason; callers see its name as `error_type`.
 
-    Problem
+    HTTPProblem
     ├── MalformedRequestError            400
     │   └── MalformedEventError          400
     ├── UnauthenticatedError             401
@@ -13,35 +13,35 @@
     ├── HeadTooLargeError                431
     └── UnavailableError                 503
 
-They never leave ingress, so they are not in `romancy.errors`. The errors of the app keep their own names.
+They describe requests and not the engine, so they are not in `romancy.errors`. The errors of the app keep their own names.
 """
 
 from __future__ import annotations
 
 
 class HTTPProblem(Exception):
-    """A request that cannot be done, said in a sentence."""
+    """A request that is refused; the message is a sentence for the caller."""
 
     status = 400
     retryable = False
 
 
 class MalformedRequestError(HTTPProblem):
-    """The body is not what it should be."""
+    """The request is not valid."""
 
 
 class MalformedEventError(MalformedRequestError):
-    """The body or the headers are no CloudEvent."""
+    """The headers and the body are not a valid CloudEvent."""
 
 
 class UnauthenticatedError(HTTPProblem):
-    """Nobody knows who is calling."""
+    """The request carries no valid credentials."""
 
     status = 401
 
 
 class ForbiddenError(HTTPProblem):
-    """The caller may not do this."""
+    """The caller does not have the access that the request needs."""
 
     status = 403
 
@@ -53,38 +53,38 @@ class NotFoundError(HTTPProblem):
 
 
 class MethodNotAllowedError(HTTPProblem):
-    """There is something at this path, but not for this method."""
+    """The path does not support this method."""
 
     status = 405
 
 
 class RequestTimeoutError(HTTPProblem):
-    """The body did not come in time."""
+    """The body did not arrive in time."""
 
     status = 408
     retryable = True
 
 
 class BodyTooLargeError(HTTPProblem):
-    """The body is larger than what is read."""
+    """The body is larger than the limit."""
 
     status = 413
 
 
 class UnsupportedContentTypeError(HTTPProblem):
-    """The content type or its charset is not known."""
+    """The content type or its charset is not supported."""
 
     status = 415
 
 
 class HeadTooLargeError(HTTPProblem):
-    """The address and the headers are larger than what is read."""
+    """The address and the headers are larger than the limit."""
 
     status = 431
 
 
 class UnavailableError(HTTPProblem):
-    """Not now: try again."""
+    """The request cannot be served at the moment; the caller can try again."""
 
     status = 503
     retryable = True

@@ -1,7 +1,7 @@
-"""JSON from strangers: read strictly, or refused with a sentence.
+"""Strict JSON for untrusted input: a text is either decoded or refused with an error that says why.
 
-Python's own reader takes what JSON does not allow (NaN, a key twice, numbers beyond every float) and follows nesting
-until its stack ends. What passes here can be written again and means the same to every other reader.
+Python's own decoder accepts input that JSON does not allow (NaN, duplicate keys, numbers that exceed every float), and
+recurses until its stack is exhausted. A value that is read here can be written again, and means the same to every decoder.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 MAX_DEPTH = 100
-"""How deep arrays and objects may be nested; pydantic reads no deeper than 200."""
+"""The maximum nesting of arrays and objects; pydantic reads at most 200 levels."""
 
 MAX_CONTAINERS = 250_000
-"""How many arrays and objects one text may hold. Python reads it in one go, which no thread interrupts: millions of them
-would hold up everything else in the process for seconds."""
+"""The maximum number of arrays and objects in a text. Python decodes a text in one call that other threads cannot interrupt:
+millions of them would block the process for seconds."""
 
-# One that does not end goes to the end of the text: were it passed over, the search would begin anew at each quote within.
+# An unterminated string matches up to the end of the text. Otherwise the search would restart at every quote in it.
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS = b"[]{}"
 _REST = bytes(set(range(256)) - set(_BRACKETS))
@@ -29,7 +29,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read(raw: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError with a sentence."""
+    """Return the value of a JSON text. Raises ValueError with the reason."""
     if raw.startswith(_BOM):
         raise ValueError("it begins with a byte order mark, which JSON does not have")
     _check_nesting(raw)
@@ -42,7 +42,7 @@ def read(raw: bytes) -> Any:
 
 
 def write(value: Any) -> bytes:
-    """A value that `read` gave, as compact UTF-8. Raises ValueError with a sentence."""
+    """Return a value of `read` as compact UTF-8. Raises ValueError with the reason."""
     try:
         return _ENCODER.encode(value).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -52,7 +52,7 @@ def write(value: Any) -> bytes:
 
 
 def _check_nesting(raw: bytes) -> None:
-    """Raise ValueError if arrays and objects are too many or too deep, which is found without following them."""
+    """Raise ValueError if there are too many arrays and objects, or they are nested too deeply, without recursion."""
     if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
     brackets = _STRINGS.sub(b"", raw).translate(None, _REST)

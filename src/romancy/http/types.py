@@ -1,4 +1,4 @@
-"""What ingress needs of the app behind it, and the words of ASGI."""
+"""The types of ASGI, and the interface of an app that this package uses."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Service(Protocol):
-    """What stands behind the HTTP interface: an `App`."""
+    """The part of an `App` that the HTTP interface uses."""
 
     async def startup(self) -> None:
-        """Begin to work. Safe to call again, and at the same time."""
+        """Start the app. Safe to call repeatedly and concurrently."""
         ...
 
     async def shutdown(self) -> None:
-        """Stop. Safe to call twice."""
+        """Stop the app. Safe to call twice."""
         ...
 
     async def ready(self) -> str | None:
-        """None, or why it cannot work at the moment."""
+        """Return the reason why the app cannot work at the moment, or None."""
         ...
 
     def metrics(self) -> Sequence[Metric]:
-        """What is counted in this process."""
+        """Return the metrics of this process."""
         ...
 
     async def refresh_metrics(self) -> None:
-        """Look at what is counted elsewhere. Does not fail, nor take long."""
+        """Update the metrics that come from the database. It takes a bounded time and raises no error."""
         ...
 
     async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
-        """Store all of the events or none; durable when it returns."""
+        """Store all of the events or none. They are durable when it returns."""
         ...
 
     async def cancel_workflow(self, instance_id: str, reason: str | None = None, *, actor: str | None = None) -> None:
-        """Ask for cancellation; durable when it returns. `actor` is written down."""
+        """Request the cancellation of an instance. The request is durable when it returns, and the audit records `actor`."""
         ...
 
 

@@ -1,10 +1,10 @@
-"""An ASGI application under a WSGI server, on an event loop of its own.
+"""Runs an ASGI application under a WSGI server, on the event loop of a separate thread.
 
     server's thread ── call ──► Exchange ── scope, receive, send ──► the application, on the loop's thread
            ▲                        │
-           └── read, start, body ◄──┘   what the application wants or says, done in the server's thread
+           └── read, start, body ◄──┘   requested by the application, done in the server's thread
 
-The body is read and the answer written by the thread that the server gave: the loop never blocks on its socket.
+The server's thread reads the body and writes the response, so the loop never blocks on a socket of the server.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("romancy.http")
 _CHUNK = 64 * 1024
-_MEMORY = 1.0
-"""Seconds for which a start that failed is not tried again."""
+_RETRY_DELAY = 1.0
+"""The time in seconds after a failed start before the next attempt."""
 _NOT_STARTED = "The application could not start; its log says why."
-# The functions of `atexit` run after Python has forbidden new work to all pools of threads, and shutting down takes some.
-_AT_THE_END: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+# Python closes all thread pools before it calls the functions of `atexit`, but the shutdown of an app needs a pool.
+_REGISTER_AT_EXIT: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
 
 
 def to_wsgi(app: ASGIApp) -> WSGIApp:
-    """A WSGI application that serves `app`, for servers that know no ASGI.
+    """Return a WSGI application that serves `app`, for servers without support for ASGI.
 
-    The app starts with the first request, in a thread of its own, and stops when the process ends or by `close()`. Other
-    threads use the app by `run(...)`, which starts it as well.
+    The app starts with the first request, in a separate thread, and stops when the process ends or `close()` is called.
+    Other threads call the app through `run(...)`, which starts it as well.
 
     >>> application = to_wsgi(app)  # gunicorn shop:application
     >>> handle = application.run(app.start_workflow(order, 42))
@@ -55,7 +55,7 @@ def to_wsgi(app: ASGIApp) -> WSGIApp:
 
 
 class WSGIApp:
-    """Made by `to_wsgi`."""
+    """A WSGI application that serves an ASGI application; `to_wsgi` creates it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -64,10 +64,10 @@ class WSGIApp:
         self._closes = False
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """One request, as WSGI calls it."""
+        """Serve one request, as WSGI defines it."""
         try:
             loop = self._running()
-        except Exception:  # has been logged: what it says of files and addresses is not for everybody
+        except Exception:  # already logged; callers must not see the files and addresses that it names
             return _refuse(_NOT_STARTED, start_response)
         exchange = _Exchange(environ, loop)
         exchange.begin(self._app)
@@ -76,7 +76,7 @@ class WSGIApp:
         return exchange.parts()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something with the app from a thread of the server: `application.run(app.start_workflow(...))`."""
+        """Run a call of the app from a thread of the server: `application.run(app.start_workflow(...))`."""
         try:
             loop = self._running()
         except BaseException:
@@ -85,16 +85,16 @@ class WSGIApp:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     def close(self) -> None:
-        """Shut the app down. Safe to call twice; the next request would start it again."""
+        """Shut the app down. Safe to call twice; the next request starts it again."""
         with self._lock:
             start, self._start = self._start, None
         if start is not None and start.thread.exception() is None:
             start.thread.result().stop()
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        # At the first request and not before: servers fork after they have imported the application. Requests that come
-        # meanwhile wait for the first start, and share its failure; while it is tried again, they have failed already, and
-        # take no threads from the server. The lock is held for a moment only.
+        # The first request starts the app, not the import, because servers fork after the import. Requests that arrive
+        # during the first attempt wait for it and share its failure. During a later attempt they fail at once with the
+        # previous error, so that they do not block the threads of the server. The lock is not held during an attempt.
         with self._lock:
             start, begins = self._start, False
             if start is None or start.has_failed_long_ago():
@@ -102,36 +102,39 @@ class WSGIApp:
                 begins = True
         if begins:
             start.begin(self._app)
-            self._close_at_the_end()
+            self._close_at_exit()
         return start.wait(waits=begins).loop
 
-    def _close_at_the_end(self) -> None:
+    def _close_at_exit(self) -> None:
         if not self._closes:
             self._closes = True
-            _AT_THE_END(self.close)
+            _REGISTER_AT_EXIT(self.close)
 
 
 class _StartAttempt:
-    """One attempt to start the application, and what came of it."""
+    """One attempt to start the application, with its outcome."""
 
     def __init__(self, after: _StartAttempt | None) -> None:
         self.thread = Future[LoopThread]()
         self._after = after
-        self._over = 0.0
+        self._failed_at = 0.0
 
     def begin(self, app: ASGIApp) -> None:
-        """Start it. A failure is logged, and remembered for whoever asks next."""
+        """Start the application. A failure is logged, and kept for the requests that follow."""
         try:
             started = LoopThread(app)
         except BaseException as error:
             _LOG.error("The app could not start, so requests are answered with 503: %s", error)
-            self._over = monotonic()
+            self._failed_at = monotonic()
             self.thread.set_exception(error)
         else:
             self.thread.set_result(started)
 
     def wait(self, *, waits: bool) -> LoopThread:
-        """What came of it. Raises the error of a start that failed: while this one goes on, of the one before it."""
+        """Return the thread, or raise the error of the failed attempt.
+
+        Unless `waits`, a caller that comes during a repeated attempt gets the error of the previous attempt.
+        """
         before = self._after
         if before is not None and not waits and not self.thread.done():
             return before.thread.result()
@@ -139,8 +142,8 @@ class _StartAttempt:
         return self.thread.result()
 
     def has_failed_long_ago(self) -> bool:
-        """It failed, and it is time to try again."""
-        return self.thread.done() and self.thread.exception() is not None and monotonic() - self._over >= _MEMORY
+        """Whether the attempt failed, and it is time for another."""
+        return self.thread.done() and self.thread.exception() is not None and monotonic() - self._failed_at >= _RETRY_DELAY
 
 
 class LoopThread:
@@ -148,7 +151,7 @@ class LoopThread:
 
     def __init__(self, app: ASGIApp) -> None:
         self.loop = asyncio.new_event_loop()
-        # With a thread from the beginning: at the end of the process, when the app shuts down, Python 3.12 starts none.
+        # The pool gets its thread now: Python 3.12 starts no thread at the end of the process, when the app shuts down.
         self._pool = ThreadPoolExecutor(thread_name_prefix="romancy-wsgi")
         self._pool.submit(int).result()
         self.loop.set_default_executor(self._pool)
@@ -179,7 +182,7 @@ class LoopThread:
 
 
 class _LifespanClient:
-    """The server's side of the lifespan protocol. An application that has none is left alone."""
+    """The server's side of the lifespan protocol. An application without a lifespan is served all the same."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -188,14 +191,14 @@ class _LifespanClient:
         self._task: asyncio.Task[None] | None = None
 
     async def startup(self) -> None:
-        """Let the application start. Raises `UnavailableError` if it says that it cannot."""
+        """Start the application. Raises `UnavailableError` if it reports that it could not start."""
         self._task = asyncio.create_task(self._run())
         answer = await self._send_event("lifespan.startup")
         if answer["type"] == "lifespan.startup.failed":
             raise UnavailableError(f"The application could not start: {answer.get('message', '')}")
 
     async def shutdown(self) -> None:
-        """Let the application stop."""
+        """Shut the application down."""
         if self._task is not None and not self._task.done():
             await self._send_event("lifespan.shutdown")
             await self._task
@@ -206,7 +209,7 @@ class _LifespanClient:
 
     async def _run(self) -> None:
         scope: Scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
-        with contextlib.suppress(Exception):  # by ASGI's rules: it knows no lifespan
+        with contextlib.suppress(Exception):  # by the specification of ASGI, the application has no lifespan
             await self._app(scope, self._to_app.get, self._from_app.put)
         await self._from_app.put({"type": "lifespan.over"})
 
@@ -218,62 +221,62 @@ class _ResponseStart:
 
 
 class _ReadBody:
-    """The application wants the next part of the body."""
+    """Asks the server's thread for the next part of the body."""
 
 
 class _Exchange:
-    """One request and its answer, between two threads."""
+    """One request and its response, passed between the thread of the server and that of the loop."""
 
     def __init__(self, environ: WSGIEnvironment, loop: asyncio.AbstractEventLoop) -> None:
         self._input = environ["wsgi.input"]
-        self._left = _body_size(environ)
+        self._unread = _body_size(environ)
         self._scope = _scope(environ)
         self._loop = loop
         self._outgoing = queue.SimpleQueue[_ReadBody | _ResponseStart | bytes | None]()
         self._incoming = asyncio.Queue[Message]()
-        self._whole = False
-        self._over = False
+        self._body_received = False
+        self._complete = False
         self._running: Future[None] | None = None
 
     def begin(self, app: ASGIApp) -> None:
-        """Let the application run."""
+        """Start the application on the loop."""
         self._running = asyncio.run_coroutine_threadsafe(self._run(app), self._loop)
 
     def until_started(self) -> _ResponseStart:
-        """The head of the answer; what is read of the body meanwhile is read here."""
-        for said in self._serve_application():
-            if isinstance(said, _ResponseStart):
-                return said
+        """Return the head of the response. Until it arrives, read the parts of the body that the application asks for."""
+        for message in self._serve_application():
+            if isinstance(message, _ResponseStart):
+                return message
         return _ResponseStart(_status_line(500), [("Content-Type", "text/plain")])
 
     def parts(self) -> Iterator[bytes]:
-        """The parts of the answer, as they come."""
+        """Yield the parts of the response as the application sends them."""
         try:
-            yield from (said for said in self._serve_application() if isinstance(said, bytes))
+            yield from (message for message in self._serve_application() if isinstance(message, bytes))
         finally:
-            # The server may close this early, because the client went away; or late, when the app has been closed.
+            # The server may close this iterator early, because the client disconnected, or after the loop was closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._incoming.put_nowait, {"type": "http.disconnect"})
 
     def _serve_application(self) -> Iterator[_ResponseStart | bytes]:
-        while not self._over:
-            said = self._outgoing.get()
-            if isinstance(said, _ReadBody):
+        while not self._complete:
+            message = self._outgoing.get()
+            if isinstance(message, _ReadBody):
                 self._loop.call_soon_threadsafe(self._incoming.put_nowait, self._read())
-            elif said is None:
-                self._over = True
+            elif message is None:
+                self._complete = True
             else:
-                yield said
+                yield message
 
     def _read(self) -> Message:
         try:
-            body = self._input.read(min(self._left, _CHUNK)) if self._left else b""
+            body = self._input.read(min(self._unread, _CHUNK)) if self._unread else b""
         except OSError:
             return {"type": "http.disconnect"}
-        if self._left and not body:
-            return {"type": "http.disconnect"}  # it had announced more
-        self._left -= len(body)
-        return {"type": "http.request", "body": body, "more_body": self._left > 0}
+        if self._unread and not body:
+            return {"type": "http.disconnect"}  # the body is shorter than its Content-Length
+        self._unread -= len(body)
+        return {"type": "http.request", "body": body, "more_body": self._unread > 0}
 
     # --- on the loop's thread
 
@@ -284,15 +287,15 @@ class _Exchange:
             self._outgoing.put(None)
 
     async def _receive(self) -> Message:
-        if not self._whole:
+        if not self._body_received:
             self._outgoing.put(_ReadBody())
         message = await self._incoming.get()
-        self._whole = not message.get("more_body", False)  # after it there is only the end of the connection
+        self._body_received = not message.get("more_body", False)  # after the body, only the disconnection can arrive
         return message
 
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._outgoing.put(_ResponseStart(_status_line(message["status"]), _plain(message.get("headers", ()))))
+            self._outgoing.put(_ResponseStart(_status_line(message["status"]), _end_to_end(message.get("headers", ()))))
         elif message.get("body"):
             self._outgoing.put(message["body"])
 
@@ -323,7 +326,7 @@ def _scope(environ: WSGIEnvironment) -> Scope:
 
 
 def _path(environ: WSGIEnvironment, name: str) -> str:
-    """WSGI shows bytes as if they were Latin-1."""
+    """Return a path of the request. WSGI passes its bytes decoded as Latin-1."""
     text: str = environ.get(name, "")
     return text.encode("latin-1").decode("utf-8", "replace")
 
@@ -341,14 +344,14 @@ def _headers(environ: WSGIEnvironment) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _body_size(environ: WSGIEnvironment) -> int:
-    """Without a length there is no body: WSGI lets nobody read until its end."""
+    """Return the length of the body: 0 without Content-Length, because WSGI does not define an end of the input."""
     announced = str(environ.get("CONTENT_LENGTH") or "")
     return int(announced[:20]) if announced.isdecimal() else 0
 
 
-def _plain(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     plain = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-    return [(name, value) for name, value in plain if not is_hop_by_hop(name)]  # those are the server's to say
+    return [(name, value) for name, value in plain if not is_hop_by_hop(name)]  # hop-by-hop headers belong to the server
 
 
 def _status_line(status: int) -> str:
