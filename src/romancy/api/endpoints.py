@@ -1,4 +1,4 @@
-"""Every path of the API, once: its routes, its OpenAPI document and who may call it are read from here."""
+"""The table of all endpoints, from which the routes, the OpenAPI document and the access rules are made."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from typing import Any, Generic, TypeVar
 
 from romancy.admin import records
 from romancy.admin.port import Manager
-from romancy.api import requests as ask
-from romancy.api import responses
+from romancy.api import requests, responses
 from romancy.http.access import Need, Needs
 
 BASE = "/api/v1"
 
-Q = TypeVar("Q", bound=ask.RequestModel)
+Q = TypeVar("Q", bound=requests.RequestModel)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint(Generic[Q]):
-    """One path: what is asked there, and what is answered."""
+    """One endpoint: its method and path, its request and response, and its handler."""
 
     method: str
     path: str
     """Below `BASE`."""
     summary: str
-    """What it is for, in a sentence."""
+    """The summary in the OpenAPI document: one sentence."""
     request_model: type[Q]
     response_type: Any
-    """The type of the answer."""
+    """The type of the response."""
     handler: Callable[[Manager, Q, str], Awaitable[Any]]
-    """Gets the manager, the question, and who asks."""
+    """Called with the manager, the validated request and the name of the caller, which the audit records."""
     need: Need
     refusals: tuple[int, ...] = ()
-    """Statuses that only some paths have."""
+    """The error statuses that not all endpoints have in common."""
 
     @property
     def name(self) -> str:
-        """Tells it from the others."""
+        """A unique name: the `operationId` in the OpenAPI document."""
         words = self.path.strip("/").replace("/", "_")
         return f"{'get' if self.method == 'GET' else 'post'}_{words}"
 
@@ -50,14 +49,14 @@ def get_endpoint(
     handler: Callable[[Manager, Q], Awaitable[Any]],
     *refusals: int,
 ) -> Endpoint[Q]:
-    """A path that changes nothing."""
+    """Return an endpoint that only reads."""
     return Endpoint(
         "GET",
         path,
         summary,
         request_model,
         response_type,
-        lambda manager, asked, _: handler(manager, asked),
+        lambda manager, params, _: handler(manager, params),
         Need.READ,
         refusals,
     )
@@ -72,12 +71,12 @@ def post_endpoint(
     *refusals: int,
     need: Need = Need.ADMIN,
 ) -> Endpoint[Q]:
-    """A path that changes something."""
+    """Return an endpoint that takes a body."""
     return Endpoint("POST", path, summary, request_model, response_type, handler, need, refusals)
 
 
 def needs() -> Needs:
-    """What each path needs of whoever calls."""
+    """Return the access that each path needs."""
     found: dict[tuple[str, str], Need] = {}
     for endpoint in ENDPOINTS:
         methods = ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
@@ -85,179 +84,188 @@ def needs() -> Needs:
     return found
 
 
-# --- answers that need a shape
+# --- handlers that wrap a list or a value
 
 
-async def _workflows(manager: Manager, _: ask.RequestModel) -> responses.WorkflowsResponse:
+async def _workflows(manager: Manager, _: requests.RequestModel) -> responses.WorkflowsResponse:
     return responses.WorkflowsResponse(await manager.list_workflows())
 
 
-async def _workers(manager: Manager, _: ask.RequestModel) -> responses.WorkersResponse:
+async def _workers(manager: Manager, _: requests.RequestModel) -> responses.WorkersResponse:
     return responses.WorkersResponse(await manager.list_workers())
 
 
-async def _batches(manager: Manager, _: ask.RequestModel) -> responses.BulkActionsResponse:
+async def _batches(manager: Manager, _: requests.RequestModel) -> responses.BulkActionsResponse:
     return responses.BulkActionsResponse(await manager.list_bulk_actions())
 
 
-async def _doctor(manager: Manager, _: ask.RequestModel) -> responses.FindingsResponse:
+async def _doctor(manager: Manager, _: requests.RequestModel) -> responses.FindingsResponse:
     return responses.FindingsResponse(await manager.doctor())
 
 
-async def _source(manager: Manager, params: ask.InstanceParams) -> responses.SourceResponse:
+async def _source(manager: Manager, params: requests.InstanceParams) -> responses.SourceResponse:
     return responses.SourceResponse(await manager.get_source(params.id))
 
 
-async def _schema(manager: Manager, params: ask.NameParams) -> responses.SchemaResponse:
+async def _schema(manager: Manager, params: requests.NameParams) -> responses.SchemaResponse:
     return responses.SchemaResponse(await manager.get_schema(params.name))
 
 
-async def _event_schema(manager: Manager, params: ask.WaitParams) -> responses.SchemaResponse:
+async def _event_schema(manager: Manager, params: requests.WaitParams) -> responses.SchemaResponse:
     return responses.SchemaResponse(await manager.get_event_schema(params.id, params.op))
 
 
-async def _apply(manager: Manager, body: ask.ApplyAction, actor: str) -> responses.ActionsResponse:
+async def _apply(manager: Manager, body: requests.ApplyAction, actor: str) -> responses.ActionsResponse:
     return responses.ActionsResponse(await manager.apply(body.action, body.ids, reason=body.reason, actor=actor))
 
 
-async def _requeue(manager: Manager, body: ask.RequeueOutbox, actor: str) -> responses.CountResponse:
+async def _requeue(manager: Manager, body: requests.RequeueOutbox, actor: str) -> responses.CountResponse:
     return responses.CountResponse(await manager.requeue_outbox(body.ids, actor=actor))
 
 
-async def _prune(manager: Manager, body: ask.PruneInstances, actor: str) -> responses.CountResponse:
+async def _prune(manager: Manager, body: requests.PruneInstances, actor: str) -> responses.CountResponse:
     return responses.CountResponse(await manager.prune(older_than=body.older_than, actor=actor))
 
 
 ENDPOINTS: tuple[Endpoint[Any], ...] = (
     get_endpoint(
         "/overview",
-        "What needs attention, with current rates.",
-        ask.RequestModel,
+        "Get counts, rates and workers, with the items that need attention.",
+        requests.RequestModel,
         records.Overview,
         lambda manager, _: manager.overview(),
     ),
     get_endpoint(
         "/instances",
-        "Instances that match a filter, newest first.",
-        ask.ListInstancesParams,
+        "List the instances that match a filter, newest first.",
+        requests.ListInstancesParams,
         records.InstancePage,
         lambda manager, q: manager.list_instances(q.filter, limit=q.limit, page_token=q.page_token),
     ),
     get_endpoint(
         "/instance",
-        "One instance.",
-        ask.GenerationParams,
+        "Get one instance.",
+        requests.GenerationParams,
         records.InstanceDetail,
         lambda manager, q: manager.get_instance(q.id, generation=q.generation),
         404,
     ),
     get_endpoint(
         "/instance/history",
-        "The history of an instance, in order.",
-        ask.HistoryParams,
+        "List the history of an instance, in order.",
+        requests.HistoryParams,
         records.HistoryPage,
         lambda manager, q: manager.get_history(q.id, generation=q.generation, after=q.after, limit=q.limit),
         404,
     ),
     get_endpoint(
         "/instance/timeline",
-        "The timeline of an instance.",
-        ask.GenerationParams,
+        "Get the history of an instance as spans of time.",
+        requests.GenerationParams,
         records.Timeline,
         lambda manager, q: manager.get_timeline(q.id, generation=q.generation),
         404,
     ),
     get_endpoint(
         "/instance/explain",
-        "An explanation of the status of an instance, with remedies.",
-        ask.InstanceParams,
+        "Explain why an instance is in its present state, with remedies.",
+        requests.InstanceParams,
         records.Explanation,
         lambda manager, q: manager.explain(q.id),
         404,
     ),
     get_endpoint(
         "/instance/source",
-        "The source code of the workflow with which an instance was started.",
-        ask.InstanceParams,
+        "Get the source code of the workflow, as the instance ran it.",
+        requests.InstanceParams,
         responses.SourceResponse,
         _source,
         404,
     ),
     get_endpoint(
         "/instance/event-schema",
-        "The JSON Schema of the data that a wait expects.",
-        ask.WaitParams,
+        "Get the JSON Schema of the data that a wait expects.",
+        requests.WaitParams,
         responses.SchemaResponse,
         _event_schema,
         404,
     ),
-    get_endpoint("/workflows", "Workflows, with statistics.", ask.RequestModel, responses.WorkflowsResponse, _workflows),
     get_endpoint(
-        "/workflow/schema", "The JSON Schema of a workflow's input.", ask.NameParams, responses.SchemaResponse, _schema, 404
+        "/workflows", "List the workflows, with statistics.", requests.RequestModel, responses.WorkflowsResponse, _workflows
     ),
-    get_endpoint("/workers", "Worker processes.", ask.RequestModel, responses.WorkersResponse, _workers),
+    get_endpoint(
+        "/workflow/schema",
+        "Get the JSON Schema of a workflow's input.",
+        requests.NameParams,
+        responses.SchemaResponse,
+        _schema,
+        404,
+    ),
+    get_endpoint("/workers", "List the workers.", requests.RequestModel, responses.WorkersResponse, _workers),
     get_endpoint(
         "/channels",
-        "Channels by name.",
-        ask.ListNamesParams,
+        "List the channels, by name.",
+        requests.ListNamesParams,
         records.ChannelPage,
         lambda manager, q: manager.list_channels(after=q.after, limit=q.limit),
     ),
     get_endpoint(
         "/channel/subscribers",
-        "Subscribers of a channel.",
-        ask.ListMembersParams,
+        "List the subscribers of a channel.",
+        requests.ListMembersParams,
         records.SubscriberPage,
         lambda manager, q: manager.list_subscribers(q.name, after=q.after, limit=q.limit),
     ),
     get_endpoint(
         "/groups",
-        "Groups by name.",
-        ask.ListNamesParams,
+        "List the groups, by name.",
+        requests.ListNamesParams,
         records.GroupPage,
         lambda manager, q: manager.list_groups(after=q.after, limit=q.limit),
     ),
     get_endpoint(
         "/group/members",
-        "Members of a group.",
-        ask.ListMembersParams,
+        "List the members of a group.",
+        requests.ListMembersParams,
         records.MemberPage,
         lambda manager, q: manager.list_members(q.name, after=q.after, limit=q.limit),
     ),
     get_endpoint(
         "/outbox",
-        "Events in the outbox: pending events and dead letters.",
-        ask.OutboxParams,
+        "List the events in the outbox: pending events and dead letters.",
+        requests.OutboxParams,
         records.OutboxPage,
         lambda manager, q: manager.list_outbox(dead=q.dead, after=q.after, limit=q.limit),
     ),
-    get_endpoint("/batches", "The latest batches, newest first.", ask.RequestModel, responses.BulkActionsResponse, _batches),
+    get_endpoint(
+        "/batches", "List the latest batches, newest first.", requests.RequestModel, responses.BulkActionsResponse, _batches
+    ),
     get_endpoint(
         "/batch",
-        "One batch.",
-        ask.BulkActionParams,
+        "Get one batch.",
+        requests.BulkActionParams,
         records.BulkAction,
         lambda manager, q: manager.get_bulk_action(q.id),
         404,
     ),
     get_endpoint(
         "/audit",
-        "Actions by operators, newest first.",
-        ask.AuditParams,
+        "List the actions of operators, newest first.",
+        requests.AuditParams,
         records.AuditPage,
         lambda manager, q: manager.list_audit(instance_id=q.id, before=q.before, limit=q.limit),
     ),
     get_endpoint(
         "/doctor",
-        "Checks of the database, workers and instances, with remedies.",
-        ask.RequestModel,
+        "Check the database, the workers and the instances, and list the results with remedies.",
+        requests.RequestModel,
         responses.FindingsResponse,
         _doctor,
     ),
     post_endpoint(
         "/workflows/start",
         "Start a workflow.",
-        ask.StartWorkflow,
+        requests.StartWorkflow,
         records.StartResult,
         lambda manager, q, actor: manager.start(q.workflow, q.input, instance_id=q.instance_id, actor=actor),
         404,
@@ -265,8 +273,8 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     ),
     post_endpoint(
         "/events",
-        "Send an event to one instance, or to all that are waiting for it.",
-        ask.SubmitEvent,
+        "Send an event to one instance, or to all instances that wait for it.",
+        requests.SubmitEvent,
         records.SendResult,
         lambda manager, q, actor: manager.send_event(
             q.type, q.data, source=q.source, subject=q.subject, to=q.to, actor=actor
@@ -278,7 +286,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     post_endpoint(
         "/messages",
         "Publish a message, or send it to one instance.",
-        ask.SubmitMessage,
+        requests.SubmitMessage,
         records.SendResult,
         lambda manager, q, actor: manager.publish(q.channel, q.data, to=q.to, actor=actor),
         404,
@@ -287,7 +295,7 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
     post_endpoint(
         "/preview",
         "Preview the effects of an action, without applying it.",
-        ask.PreviewAction,
+        requests.PreviewAction,
         records.Preview,
         lambda manager, q, _: manager.preview(q.action, q.id),
         404,
@@ -295,27 +303,41 @@ ENDPOINTS: tuple[Endpoint[Any], ...] = (
         need=Need.READ,
     ),
     post_endpoint(
-        "/instances/do", "Apply an action to instances, each separately.", ask.ApplyAction, responses.ActionsResponse, _apply
+        "/instances/do",
+        "Apply an action to instances, each separately.",
+        requests.ApplyAction,
+        responses.ActionsResponse,
+        _apply,
     ),
     post_endpoint(
         "/batches/start",
         "Start a batch: apply an action to all instances that match a filter, in the background.",
-        ask.StartBulkAction,
+        requests.StartBulkAction,
         records.BulkAction,
         lambda manager, q, actor: manager.start_bulk_action(q.action, q.filter, reason=q.reason, actor=actor),
         409,
     ),
     post_endpoint(
         "/batches/abort",
-        "Abort a batch; finished actions are not reverted.",
-        ask.AbortBulkAction,
+        "Abort a batch; actions that were already applied are not reverted.",
+        requests.AbortBulkAction,
         records.BulkAction,
         lambda manager, q, actor: manager.abort_bulk_action(q.id, actor=actor),
         404,
         409,
     ),
-    post_endpoint("/outbox/requeue", "Requeue dead letters.", ask.RequeueOutbox, responses.CountResponse, _requeue),
     post_endpoint(
-        "/prune", "Delete instances that ended some time ago.", ask.PruneInstances, responses.CountResponse, _prune
+        "/outbox/requeue",
+        "Requeue dead letters, so that they are sent again.",
+        requests.RequeueOutbox,
+        responses.CountResponse,
+        _requeue,
+    ),
+    post_endpoint(
+        "/prune",
+        "Delete the instances that ended at least a given time ago.",
+        requests.PruneInstances,
+        responses.CountResponse,
+        _prune,
     ),
 )

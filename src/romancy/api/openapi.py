@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table."""
+"""The OpenAPI document, schemas from the table of endpoints."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any, cast
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from romancy.api import requests as ask
-from romancy.api import responses
+from romancy.api import requests, responses
 from romancy.api.endpoints import BASE, ENDPOINTS, Endpoint
 from romancy.http.access import COOKIE
 
 _TITLE = "romancy"
 _REFS = "#/components/schemas/{model}"
-_WHY = {
-    400: "The request or its payload is not valid.",
-    401: "The request has no valid token.",
+_STATUS_DESCRIPTIONS = {
+    400: "The request or its payload is not valid; `fields` names the invalid parts, if they are known.",
+    401: "The request has no valid token or session.",
     403: "The caller's role does not allow this; without tokens, the caller is another machine or a page of another origin.",
     404: "The instance, workflow or batch does not exist.",
     408: "The body did not arrive in time.",
-    409: "The status of the instance does not allow this.",
+    409: "The request conflicts with the state of the instance, the channel or the batch.",
     413: "The body is too large.",
-    415: "The content type of the body is not JSON.",
+    415: "The content type is not `application/json`, or the charset is not UTF-8.",
     431: "The address or the headers are too large.",
     503: "The database is not available, the app is not running, or there are too many requests.",
 }
@@ -32,29 +31,36 @@ _EVENT_SCHEMA = {
     "properties": {
         "event": {"const": "changed"},
         "id": {"type": "string", "description": "`generation:seq:status` of the instance."},
-        "data": {"type": "string", "description": "JSON: instance_id, generation, seq, status; `{}` if all are watched."},
+        "data": {
+            "type": "string",
+            "description": "A JSON object with instance_id, generation, seq and status; `{}` in a stream of all instances.",
+        },
     },
     "required": ["event", "data"],
 }
-_OF_ALL = (400, 401, 403, 431, 503)
-_OF_BODIES = (408, 413, 415)
+_COMMON_STATUSES = (400, 401, 403, 431, 503)
+_BODY_STATUSES = (408, 413, 415)
 
 
 def document() -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     schemas, definitions = _schemas(ENDPOINTS)
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(BASE + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
-    paths[f"{BASE}/stream"] = {"get": _stream()}
-    paths[f"{BASE}/openapi.json"] = {"get": _itself()}
+    paths[f"{BASE}/stream"] = {"get": _stream_operation()}
+    paths[f"{BASE}/openapi.json"] = {"get": _openapi_operation()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": _TITLE, "version": "1", "description": "The interface for operators: view and control instances."},
+        "info": {
+            "title": _TITLE,
+            "version": "1",
+            "description": "The management API of a romancy app: view and control its instances.",
+        },
         "paths": paths,
         "components": {
             "schemas": definitions,
-            "responses": {str(status): _refusal(why) for status, why in _WHY.items()},
+            "responses": {str(status): _refusal(description) for status, description in _STATUS_DESCRIPTIONS.items()},
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
@@ -68,32 +74,32 @@ _Key = tuple[str, JsonSchemaMode]
 
 
 def _schemas(endpoints: Sequence[Endpoint[Any]]) -> tuple[dict[_Key, Any], dict[str, Any]]:
-    """The schemas of questions and answers by endpoint, and what they refer to."""
-    wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+    """Return the schemas of requests and responses by endpoint, and the definitions that they refer to."""
+    models: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
         ("Problem", "serialization", TypeAdapter(responses.Problem))
     ]
     for endpoint in endpoints:
         if endpoint.method == "POST":
-            wanted.append((endpoint.name, "validation", TypeAdapter(endpoint.request_model)))
-        wanted.append((endpoint.name, "serialization", TypeAdapter(endpoint.response_type)))
-    made, top = TypeAdapter.json_schemas(wanted, ref_template=_REFS)
-    return cast(dict[_Key, Any], made), {name: _open(schema) for name, schema in top["$defs"].items()}
+            models.append((endpoint.name, "validation", TypeAdapter(endpoint.request_model)))
+        models.append((endpoint.name, "serialization", TypeAdapter(endpoint.response_type)))
+    schemas, root = TypeAdapter.json_schemas(models, ref_template=_REFS)
+    return cast(dict[_Key, Any], schemas), {name: _without_titles(schema) for name, schema in root["$defs"].items()}
 
 
-def _open(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without the words that only Python needs."""
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without the titles of its properties, which only repeat their names."""
     for part in schema.get("properties", {}).values():
         part.pop("title", None)
     return schema
 
 
 def _operation(endpoint: Endpoint[Any], schemas: dict[_Key, Any]) -> dict[str, Any]:
-    refusals = (*_OF_ALL, *endpoint.refusals, *(_OF_BODIES if endpoint.method == "POST" else ()))
+    refusals = (*_COMMON_STATUSES, *endpoint.refusals, *(_BODY_STATUSES if endpoint.method == "POST" else ()))
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
         "description": f"Roles: {', '.join(endpoint.need.value)}.",
-        "responses": {"200": _answered(schemas[endpoint.name, "serialization"]), **_refusals(refusals)},
+        "responses": {"200": _success(schemas[endpoint.name, "serialization"]), **_refusals(refusals)},
     }
     if endpoint.method == "GET":
         operation["parameters"] = parameters(endpoint.request_model)
@@ -103,8 +109,8 @@ def _operation(endpoint: Endpoint[Any], schemas: dict[_Key, Any]) -> dict[str, A
     return operation
 
 
-def parameters(request_model: type[ask.RequestModel]) -> list[dict[str, Any]]:
-    """The parts of a question as parameters of a path."""
+def parameters(request_model: type[requests.RequestModel]) -> list[dict[str, Any]]:
+    """Return the fields of a request as query parameters."""
     schema = request_model.model_json_schema(ref_template=_REFS)
     required = schema.get("required", [])
     return [_parameter(name, dict(part), name in required) for name, part in schema.get("properties", {}).items()]
@@ -112,40 +118,46 @@ def parameters(request_model: type[ask.RequestModel]) -> list[dict[str, Any]]:
 
 def _parameter(name: str, part: dict[str, Any], required: bool) -> dict[str, Any]:
     part.pop("title", None)
-    said = part.pop("description", None)
-    # A parameter that is left out is none: there is no way to write null.
-    choices = [one for one in part.pop("anyOf", []) if one.get("type") != "null"]
+    description = part.pop("description", None)
+    # null is left out of the schema: a query cannot express it other than by omitting the parameter.
+    choices = [choice for choice in part.pop("anyOf", []) if choice.get("type") != "null"]
     if choices:
         part |= choices[0]
         part.pop("default", None)
-    described = {"description": said} if said else {}
+    described = {"description": description} if description else {}
     return {"name": name, "in": "query", "required": required, "schema": part, **described}
 
 
-def _stream() -> dict[str, Any]:
+def _stream_operation() -> dict[str, Any]:
     return {
         "operationId": "get_stream",
-        "summary": "A stream of server-sent events: each change of one instance or, without an id, changes of any.",
+        "summary": "Stream the changes of one instance or, without an id, of all instances, as server-sent events.",
         "parameters": [
-            *parameters(ask.WatchParams),
-            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "string"}},
+            *parameters(requests.WatchParams),
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": False,
+                "schema": {"type": "string"},
+                "description": "The `id` of the last event received. Browsers send it when they reconnect.",
+            },
         ],
         "responses": {
             "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": _EVENT_SCHEMA}}},
-            **_refusals((*_OF_ALL, 404)),
+            **_refusals((*_COMMON_STATUSES, 404)),
         },
     }
 
 
-def _itself() -> dict[str, Any]:
+def _openapi_operation() -> dict[str, Any]:
     return {
         "operationId": "get_openapi",
-        "summary": "This document.",
-        "responses": {"200": _answered({"type": "object"}), **_refusals(_OF_ALL)},
+        "summary": "Get this document.",
+        "responses": {"200": _success({"type": "object"}), **_refusals(_COMMON_STATUSES)},
     }
 
 
-def _answered(schema: Any) -> dict[str, Any]:
+def _success(schema: Any) -> dict[str, Any]:
     return {"description": "The response.", "content": {"application/json": {"schema": schema}}}
 
 
@@ -153,5 +165,5 @@ def _refusals(statuses: Sequence[int]) -> dict[str, Any]:
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}
 
 
-def _refusal(why: str) -> dict[str, Any]:
-    return {"description": why, "content": {"application/json": {"schema": {"$ref": _REFS.format(model="Problem")}}}}
+def _refusal(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": {"$ref": _REFS.format(model="Problem")}}}}

@@ -1,4 +1,4 @@
-"""Answers for which `manage.records` has no shape: lists, and single values, as JSON objects."""
+"""The responses that are not records of `admin.records`: lists and single values, wrapped in JSON objects."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from romancy.admin.records import ActionResult, BulkAction, Finding, WorkerSumma
 
 @dataclass(frozen=True, slots=True)
 class WorkflowsResponse:
-    """Workflows."""
+    """A list of workflows."""
 
     items: list[WorkflowSummary]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersResponse:
-    """Worker processes."""
+    """A list of workers."""
 
     items: list[WorkerSummary]
 
 
 @dataclass(frozen=True, slots=True)
 class BulkActionsResponse:
-    """Batches, newest first."""
+    """A list of batches, newest first."""
 
     items: list[BulkAction]
 
 
 @dataclass(frozen=True, slots=True)
 class FindingsResponse:
-    """What the doctor found."""
+    """The results of all checks."""
 
     items: list[Finding]
 
 
 @dataclass(frozen=True, slots=True)
 class ActionsResponse:
-    """What became of an action, for each instance in the order of the question."""
+    """The outcome of an action for each instance, in the order of the request."""
 
     items: list[ActionResult]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceResponse:
-    """The source of a workflow, if it is known."""
+    """The source code of a workflow, or null if it is not known."""
 
     source: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaResponse:
-    """A JSON Schema, if it is known."""
+    """A JSON Schema, or null if it is not known."""
 
     schema: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
 class CountResponse:
-    """How many were changed."""
+    """The number of events or instances that were changed."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a request was refused."""
+    """The reason why a request failed."""
 
     error: str
     error_type: str
     retryable: bool
     fields: dict[str, str] | None = None
-    """What is wrong with which part of the question; only where that is known."""
+    """The errors of the invalid parts of the request, by part; null if they are not known."""
