@@ -1,11 +1,17 @@
-"""The management API: what a `Manager` can be asked, over HTTP, below `/api/v1`.
+"""The management API: the calls of a `Manager` over HTTP, below `/api/v1`.
 
-    request ──► ingress: who calls, what they may ──► routes: read the question ──► Manager ──► JSON
-                                                         │400/415                      │404/409/503
-    table     every path: method, question, answer, who may: routes and the OpenAPI document come from it
-    questions what is asked, checked          shapes    answers that `manage.records` has no shape for
-    watch     one look at the database for all who watch          stream   what watchers are told, as server-sent events
-    login     a token becomes a cookie
+    request ──► http: check the caller ──► routes: validate the request ──► Manager ──► JSON
+                      │401/403                      │400/415                   │404/409/503
 
-Instance ids are arbitrary text, so they never stand in a path. May import `manage` and what stands below it.
+    endpoints  the table of all endpoints, from which the routes, the OpenAPI document and the access rules are made
+    requests   the parameters and bodies of requests, with their validation
+    responses  the responses that are not records of `admin.records`
+    routes     the routes on Starlette
+    openapi    the OpenAPI document
+    watcher    polls the database once for all clients that watch instances
+    sse        sends changes to these clients, as server-sent events
+    login      exchanges a token for a session cookie
+    mount      combines the API, the login and the viewer for the gateway
+
+Instance ids are arbitrary text, so they are never part of a path. May import `admin` and the packages below it.
 """

@@ -1,10 +1,10 @@
-"""A token becomes a cookie: browsers cannot send a token when they open a page, or a stream.
+"""Exchanges a token for a session cookie: a browser cannot send a token when it opens a page or a stream.
 
     GET  /viewer/login   a page that asks for the token
     POST /viewer/login   token=...&next=...   303 with the cookie, or 401
     POST /viewer/logout                       303 without it
 
-Whoever opens a page of the viewer without a valid cookie gets the same page, as the body of the 401.
+A request for a page of the viewer without a valid cookie gets the same page, as the body of the 401.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_VALID = "That is not a token of this app, or the token has expired."
 
 
 def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:
-    """The paths of this module."""
+    """Return the routes of this module."""
     bodies = Bodies(min(_MAX_FORM, settings.max_body_size), settings.request_timeout)
     return [
         Route(LOGIN, _show_form, methods=["GET"]),
@@ -57,8 +57,8 @@ def routes(settings: HTTPSettings, clock: Clock) -> list[BaseRoute]:
 
 
 async def _show_form(request: Request) -> Response:
-    wanted = request.query_params.get("next", "")
-    return page(request.scope, 200, "Log in", "Enter a token of this app.", form=True, goes_to=wanted)
+    next_path = request.query_params.get("next", "")
+    return page(request.scope, 200, "Log in", "Enter a token of this app.", form=True, next_path=next_path)
 
 
 async def _log_in(auth: Any, clock: Clock, bodies: Bodies, request: Request) -> Response:
@@ -86,20 +86,22 @@ async def _form(bodies: Bodies, request: Request) -> dict[str, str]:
         raise UnsupportedContentTypeError("Send a form, as `Content-Type: application/x-www-form-urlencoded`.")
     async with bodies.read(request.headers, request.receive) as body:
         try:
-            found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
+            fields = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
         except ValueError as error:
             raise MalformedRequestError("The form cannot be read.") from error
-    return {name: values[-1] for name, values in found.items()}
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def _redirect(scope: Scope, path: str) -> Response:
     root = scope.get("root_path", "").rstrip("/")
     path = path if path.startswith("/") else VIEWER_ROOT + path.removeprefix("./")
-    return Response(status_code=303, headers={**HTML_HEADERS, "Location": root + (path if _is_ours(path) else VIEWER_ROOT)})
+    return Response(
+        status_code=303, headers={**HTML_HEADERS, "Location": root + (path if _is_viewer_path(path) else VIEWER_ROOT)}
+    )
 
 
-def _is_ours(path: str) -> bool:
-    """Below the viewer, and nowhere else: a link to the login page must not lead elsewhere."""
+def _is_viewer_path(path: str) -> bool:
+    """Whether this is a path of the viewer: a link to the login page must not redirect to another site."""
     plain = path.isascii() and path.isprintable() and "\\" not in path and ".." not in path
     return plain and path.startswith(VIEWER_ROOT) and not urlsplit(path).netloc
 
@@ -122,16 +124,16 @@ def _set_cookie(answer: Response, scope: Scope, session: Session) -> None:
 
 
 def render_refusal(scope: Scope, path: str, refusal: Response) -> Response:
-    """A refusal, as a page if a person is looking for one. Its status stays what it is."""
+    """Return a refusal as a page if a browser has requested one. The status remains the same."""
     if not _wants_page(scope, path) or refusal.status_code not in (401, 403):
         return refusal
     if refusal.status_code == 403:
         return page(scope, 403, "Not allowed", _sentence(refusal))
-    goes_to = path if scope["method"] in ("GET", "HEAD") else ""
-    if goes_to and scope.get("query_string"):
-        goes_to += "?" + scope["query_string"].decode("latin-1")
-    says = _NOT_VALID if path == LOGIN else "To continue, enter a token of this app."
-    answer = page(scope, 401, "Log in", says, form=True, goes_to=goes_to)
+    next_path = path if scope["method"] in ("GET", "HEAD") else ""
+    if next_path and scope.get("query_string"):
+        next_path += "?" + scope["query_string"].decode("latin-1")
+    message = _NOT_VALID if path == LOGIN else "To continue, enter a token of this app."
+    answer = page(scope, 401, "Log in", message, form=True, next_path=next_path)
     answer.headers["WWW-Authenticate"] = refusal.headers["WWW-Authenticate"]
     return answer
 
@@ -144,23 +146,23 @@ def _sentence(refusal: Response) -> str:
     return str(json.loads(bytes(refusal.body))["error"])
 
 
-def page(scope: Scope, status: int, title: str, says: str, *, form: bool = False, goes_to: str = "") -> Response:
-    """A page with a sentence, and a form for the token."""
+def page(scope: Scope, status: int, title: str, message: str, *, form: bool = False, next_path: str = "") -> Response:
+    """Return a page with a title, a sentence and, if requested, the form for the token."""
     root = scope.get("root_path", "").rstrip("/")
-    told = f"<h1>{escape(title)}</h1><p>{escape(says)}</p>{_form_of(root, goes_to) if form else ''}"
+    content = f"<h1>{escape(title)}</h1><p>{escape(message)}</p>{_form_of(root, next_path) if form else ''}"
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · romancy</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="{escape(root)}/viewer/assets/icon.svg" type="image/svg+xml">'
         f'<link rel="stylesheet" href="{escape(root)}/viewer/assets/viewer.css"></head>'
-        f'<body class="login"><main>{told}</main></body></html>'
+        f'<body class="login"><main>{content}</main></body></html>'
     )
     return Response(text, status, headers=HTML_HEADERS, media_type="text/html")
 
 
-def _form_of(root: str, goes_to: str) -> str:
+def _form_of(root: str, next_path: str) -> str:
     return (
-        f'<form method="post" action="{escape(root)}{LOGIN}"><input type="hidden" name="next" value="{escape(goes_to)}">'
+        f'<form method="post" action="{escape(root)}{LOGIN}"><input type="hidden" name="next" value="{escape(next_path)}">'
         '<label for="token">Token</label> <input id="token" name="token" type="password" autocomplete="current-password" '
         'required autofocus> <button type="submit">Log in</button></form>'
     )

@@ -1,4 +1,4 @@
-"""Everything that operators reach over HTTP, put together for the application of an app."""
+"""Combines the API, the login and the viewer into the extra routes of an app."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from romancy.model.instance import InstanceProgress
 def mount(
     manager: Manager, pages: Sequence[BaseRoute], settings: HTTPSettings, clock: Clock, watcher: Watcher | None
 ) -> ExtraRoutes:
-    """The API, the way in for browsers, and the pages of the viewer."""
+    """Return the routes of the API, the login and the viewer, with the access that they need."""
     return ExtraRoutes(
         routes=[*routes(manager, settings=settings, watcher=watcher), *pages, *login.routes(settings, clock)],
         needs={**needs(), **login.NEEDS},
@@ -30,7 +30,7 @@ def mount(
 
 
 def watcher_of(client: Client, settings: WatchSettings | None = None) -> Watcher:
-    """A watcher that hears what a client or app hears."""
+    """Return a watcher that is notified of the same changes as the client or app."""
 
     async def read_progress(ids: Sequence[str]) -> Mapping[str, InstanceProgress]:
         return await client._store.progress(ids)

@@ -1,4 +1,4 @@
-"""The routes of the API, made from its table."""
+"""The routes of the API, made from the table of endpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from romancy.admin.port import Manager
-from romancy.api import requests as ask
+from romancy.api import requests
 from romancy.api.endpoints import BASE, ENDPOINTS, Endpoint
 from romancy.api.openapi import document
 from romancy.api.sse import open_stream
@@ -38,9 +38,9 @@ from romancy.http.headers import JSON_HEADERS
 from romancy.http.problems import ForbiddenError, MalformedRequestError, UnauthenticatedError, UnsupportedContentTypeError
 from romancy.http.types import HTTPSettings
 
-Q = TypeVar("Q", bound=ask.RequestModel)
+Q = TypeVar("Q", bound=requests.RequestModel)
 
-# The first that fits; others, such as StoreError, are answered 503 by whoever stands before us.
+# The first match applies. Other errors, such as StoreError, are raised: the gateway turns them into 503.
 _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
     (WorkflowNotFoundError, 404),
     (InstanceConflictError, 409),
@@ -49,34 +49,35 @@ _STATUSES: tuple[tuple[type[RomancyError], int], ...] = (
     (PayloadError, 400),
     (ConfigurationError, 400),
 )
-_MOST_FIELDS = 50
+_MAX_FIELDS = 50
 
 
 def routes(manager: Manager, *, settings: HTTPSettings | None = None, watcher: Watcher | None = None) -> list[BaseRoute]:
-    """All paths below `/api/v1`; those that stream only with a watcher."""
+    """Return all routes below `/api/v1`; the stream is included only if there is a watcher."""
     settings = settings or HTTPSettings()
     bodies = Bodies(settings.max_body_size, settings.request_timeout)
-    made: list[BaseRoute] = [
-        Route(BASE + one.path, partial(_answer, manager, bodies, one), methods=[one.method]) for one in ENDPOINTS
+    api_routes: list[BaseRoute] = [
+        Route(BASE + endpoint.path, partial(_answer, manager, bodies, endpoint), methods=[endpoint.method])
+        for endpoint in ENDPOINTS
     ]
-    made.append(Route(f"{BASE}/openapi.json", _document))
+    api_routes.append(Route(f"{BASE}/openapi.json", _document))
     if watcher is not None:
-        made.append(Route(f"{BASE}/stream", partial(_stream, watcher)))
-    return made
+        api_routes.append(Route(f"{BASE}/stream", partial(_stream, watcher)))
+    return api_routes
 
 
 async def _answer(manager: Manager, bodies: Bodies, endpoint: Endpoint[Any], request: Request) -> Response:
     caller = _require_caller(request, endpoint.need)
     try:
         if endpoint.method == "GET":
-            asked = _validated(endpoint.request_model, _parameters(request))
-            answer = await endpoint.handler(manager, asked, caller.name)
+            params = _validated(endpoint.request_model, _parameters(request))
+            answer = await endpoint.handler(manager, params, caller.name)
         else:
             _check_type(request)
             async with bodies.read(request.headers, request.receive) as body:
                 given = await asyncio.to_thread(_object, body) if len(body) > IN_A_THREAD else _object(body)
-                asked = _validated(endpoint.request_model, given)
-                answer = await endpoint.handler(manager, asked, caller.name)
+                params = _validated(endpoint.request_model, given)
+                answer = await endpoint.handler(manager, params, caller.name)
     except RomancyError as error:
         return _refusal(error)
     except _InvalidRequestError as error:
@@ -91,15 +92,15 @@ async def _document(request: Request) -> Response:
 
 @cache
 def _document_text() -> bytes:
-    """Not before somebody asks: it takes a tenth of a second, and few do."""
+    """Return the OpenAPI document. It is made at the first request, because that takes a tenth of a second."""
     return to_json(document())
 
 
 async def _stream(watcher: Watcher, request: Request) -> Response:
     _require_caller(request, Need.READ)
     try:
-        asked = _validated(ask.WatchParams, _parameters(request))
-        return await open_stream(watcher, asked.id, request)
+        params = _validated(requests.WatchParams, _parameters(request))
+        return await open_stream(watcher, params.id, request)
     except WorkflowNotFoundError as error:
         return _refusal(error)
     except _InvalidRequestError as error:
@@ -107,13 +108,13 @@ async def _stream(watcher: Watcher, request: Request) -> Response:
 
 
 def json_response(value: Any) -> Response:
-    """A record as JSON: numbers as exact as they are, bytes as base64, NaN and infinities as texts."""
+    """Return a record as JSON: numbers exactly, bytes as base64, NaN and infinities as strings."""
     text = to_json(value, bytes_mode="base64", inf_nan_mode="strings")
     return Response(text, headers=JSON_HEADERS, media_type="application/json")
 
 
 def _require_caller(request: Request, need: Need) -> Caller:
-    """Who calls. The door has let them in; without a door nobody gets in."""
+    """Return the caller that the gateway has accepted. Without a gateway every request is refused."""
     caller = request.scope.get(CALLER)
     if not isinstance(caller, Caller):
         raise UnauthenticatedError("The request has not been authenticated.")
@@ -122,11 +123,11 @@ def _require_caller(request: Request, need: Need) -> Caller:
     return caller
 
 
-# --- questions
+# --- requests
 
 
 class _InvalidRequestError(Exception):
-    """A question that cannot be understood, and what is wrong with which part."""
+    """A request that is not valid, with the error of each invalid part."""
 
     def __init__(self, message: str, fields: Mapping[str, str]) -> None:
         super().__init__(message)
@@ -143,7 +144,7 @@ def _parameters(request: Request) -> dict[str, str]:
 
 
 def _check_type(request: Request) -> None:
-    """Anything but JSON can be sent by a form of any page."""
+    """Refuse a body that is not JSON: forms on pages of any origin can send other types."""
     kind, _, rest = request.headers.get("content-type", "").partition(";")
     charset = rest.lower().partition("charset=")[2].partition(";")[0].strip().strip('"')
     if kind.strip().lower() != "application/json" or charset not in ("", "utf-8", "utf8"):
@@ -165,10 +166,10 @@ def _validated(request_model: type[Q], given: dict[str, Any]) -> Q:
     try:
         return request_model.model_validate(given)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)[:_MOST_FIELDS]
-        fields = {_field_path(one): one["msg"].removeprefix("Value error, ") for one in details}
-        told = "; ".join(f"{place}: {says}" for place, says in fields.items())
-        raise _InvalidRequestError(f"The request is not valid: {told}.", fields) from error
+        details = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_FIELDS]
+        fields = {_field_path(detail): detail["msg"].removeprefix("Value error, ") for detail in details}
+        text = "; ".join(f"{field}: {message}" for field, message in fields.items())
+        raise _InvalidRequestError(f"The request is not valid: {text}.", fields) from error
 
 
 def _field_path(detail: ErrorDetails) -> str:

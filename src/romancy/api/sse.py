@@ -1,11 +1,11 @@
-"""What watchers are told, as server-sent events.
+"""Sends changes to clients that watch instances, as server-sent events.
 
     id: 1:12:running
     event: changed
     data: {"instance_id": "...", "generation": 1, "seq": 12, "status": "running"}
 
-Of a single instance; a stream of all has no id and no data to speak of. A browser that has lost a stream comes back with
-the last id that it has seen, and is told at once if the instance stands elsewhere by then.
+These are the events of one instance; those of all instances have no id, and `{}` as data. A browser that has lost the
+connection reconnects with the last id that it has received, and gets an event at once if the instance has changed since.
 """
 
 from __future__ import annotations
@@ -30,73 +30,75 @@ _PING = b": still here\n\n"
 
 
 async def open_stream(watcher: Watcher, instance_id: str | None, request: Request) -> Response:
-    """Begin a stream. Raises `WorkflowNotFoundError`, and `UnavailableError` if there are too many."""
+    """Return a new stream. Raises `WorkflowNotFoundError`, and `UnavailableError` if too many are open."""
     watch = await watcher.open(instance_id)
     if watch is None:
         raise WorkflowNotFoundError(f"There is no instance {instance_id!r} in this database.")
-    seen = request.headers.get("last-event-id", "")
-    return EventStream(watcher, watch, seen)
+    last_event_id = request.headers.get("last-event-id", "")
+    return EventStream(watcher, watch, last_event_id)
 
 
 class EventStream(Response):
-    """One stream, from its head to its end."""
+    """The response that streams the changes of one watch."""
 
-    def __init__(self, watcher: Watcher, watch: Watch, seen: str) -> None:
+    def __init__(self, watcher: Watcher, watch: Watch, last_event_id: str) -> None:
         super().__init__(headers=_HEADERS, media_type=CONTENT_TYPE)
         del self.headers["content-length"]
         self._watcher = watcher
         self._watch = watch
-        self._last_event_id = seen
+        self._last_event_id = last_event_id
         self._settings = watcher.settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI calls it."""
-        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+        """Send the response, as ASGI defines it."""
+        disconnected = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                await self._send_changes(gone, send)
-            if not gone.done():
+                await self._send_changes(disconnected, send)
+            if not disconnected.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            gone.cancel()
+            disconnected.cancel()
             self._watcher.close(self._watch)
 
-    async def _send_changes(self, gone: asyncio.Future[None], send: Send) -> None:
-        # Also the end of one whose client reads nothing: then `send` would wait for ever.
+    async def _send_changes(self, disconnected: asyncio.Future[None], send: Send) -> None:
+        # The timeout also ends a stream whose client does not read: its `send` would wait for ever.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.max_duration):
                 await _send_chunk(send, f"retry: {self._settings.reconnect_ms}\n\n".encode())
-                standing = self._watch.progress
-                if standing is not None and _event_id(standing) != self._last_event_id:
+                progress = self._watch.progress
+                if progress is not None and _event_id(progress) != self._last_event_id:
                     await _send_chunk(send, format_event(self._watch))
-                while (told := await self._next_chunk(gone)) is not None:
-                    await _send_chunk(send, told)
+                while (chunk := await self._next_chunk(disconnected)) is not None:
+                    await _send_chunk(send, chunk)
 
-    async def _next_chunk(self, gone: asyncio.Future[None]) -> bytes | None:
-        """What to say next; None: nothing more."""
-        news = asyncio.ensure_future(self._watch.wait_for_change())
+    async def _next_chunk(self, disconnected: asyncio.Future[None]) -> bytes | None:
+        """Return the next event or ping, or None when the stream ends."""
+        change = asyncio.ensure_future(self._watch.wait_for_change())
         try:
-            await asyncio.wait({gone, news}, timeout=self._settings.ping_interval, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {disconnected, change}, timeout=self._settings.ping_interval, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
-            heard = not news.cancel()
-        if gone.done() or self._watch.is_over:
+            has_changed = not change.cancel()
+        if disconnected.done() or self._watch.is_over:
             return None
-        return format_event(self._watch) if heard else _PING
+        return format_event(self._watch) if has_changed else _PING
 
 
 def format_event(watch: Watch) -> bytes:
-    """What is told."""
-    standing = watch.progress
-    if standing is None:
+    """Return the present state of a watch as an event."""
+    progress = watch.progress
+    if progress is None:
         return b"event: changed\ndata: {}\n\n"
     data: dict[str, Any] = {
         "instance_id": watch.instance_id,
-        "generation": standing.generation,
-        "seq": standing.seq,
-        "status": standing.status.value,
+        "generation": progress.generation,
+        "seq": progress.seq,
+        "status": progress.status.value,
     }
-    return b"id: %s\nevent: changed\ndata: %s\n\n" % (_event_id(standing).encode(), to_json(data))
+    return b"id: %s\nevent: changed\ndata: %s\n\n" % (_event_id(progress).encode(), to_json(data))
 
 
 def _event_id(progress: InstanceProgress) -> str:

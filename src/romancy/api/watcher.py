@@ -1,12 +1,12 @@
-"""Who watches, and one look at the database for all of them.
+"""Polls the database once for all clients that watch instances.
 
-    commits here ──┐                        ┌──► a watch of one instance: told when it stands elsewhere
-                   ├─► hear ─► round ─► look┤
-    commits of     │   (at most two         └──► a watch of all: told that something has changed
-    others, hints ─┘    each second)
+    local commits ───────────────┐                            ┌──► watch of one instance: notified if it has changed
+                                 ├─► notify ─► one query for ─┤
+    notifications of commits     │             all watches    └──► watch of all instances: notified at each poll
+    by other processes ──────────┘             (at most two per second)
 
-A round asks the database once, for all instances that are watched. Nothing is heard of what other processes do on some
-databases: so there are rounds without a hint, too, but fewer.
+Some databases do not notify a process of commits by other processes. The watcher therefore also polls without a
+notification, but less often.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ ReadProgress = Callable[[Sequence[str]], Awaitable[Mapping[str, InstanceProgress
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """How often, and how many."""
+    """The intervals and limits of a watcher and its streams."""
 
     min_interval: float = 0.5
-    """Seconds between two rounds, at least."""
+    """The minimum time between two polls, in seconds."""
     poll_interval: float = 2.0
-    """Seconds after which there is a round even if nothing was heard."""
+    """The time in seconds after which the watcher polls even without a notification."""
     max_watches: int = 200
-    """How many may watch at a time."""
+    """The maximum number of open watches."""
     ping_interval: float = 15.0
-    """Seconds of silence after which a stream says that it is there: proxies close what is silent."""
+    """The time in seconds after which a silent stream sends a comment: proxies close silent connections."""
     max_duration: float = 60.0
-    """Seconds until a stream ends; whoever still wants it comes again, perhaps to another process."""
+    """The time in seconds after which a stream ends. Its client reconnects, perhaps to another process."""
     reconnect_ms: int = 1000
-    """Milliseconds after which browsers come again."""
+    """The time in milliseconds after which browsers reconnect."""
 
 
 class Watch:
-    """What one watcher is told: only the last word counts."""
+    """The watch of one client. It keeps only the latest progress, so several changes may become one."""
 
     def __init__(self, instance_id: str | None, progress: InstanceProgress | None) -> None:
         self.instance_id = instance_id
@@ -54,23 +54,23 @@ class Watch:
         self._change_event = asyncio.Event()
 
     def notify(self, progress: InstanceProgress | None) -> None:
-        """It stands elsewhere now; of all: something has changed."""
+        """Set the new progress; None in a watch of all instances."""
         self.progress = progress
         self._change_event.set()
 
     def end(self) -> None:
-        """There will be nothing more."""
+        """End the watch: no change will follow."""
         self.is_over = True
         self._change_event.set()
 
     async def wait_for_change(self) -> None:
-        """Wait until something is told."""
+        """Wait for the next change, or for the end."""
         await self._change_event.wait()
         self._change_event.clear()
 
 
 class Watcher:
-    """Tells all who watch. It works while there are some."""
+    """Polls the database while there are watches, and notifies those whose instance has changed."""
 
     def __init__(self, read_progress: ReadProgress, settings: WatchSettings | None = None) -> None:
         self._read_progress = read_progress
@@ -81,29 +81,32 @@ class Watcher:
 
     @property
     def watch_count(self) -> int:
-        """How many watch."""
+        """The number of open watches."""
         return len(self._watches)
 
     @property
     def is_running(self) -> bool:
-        """It looks now and then."""
+        """Whether the watcher polls."""
         return self._task is not None
 
     def notify(self) -> None:
-        """Something was written, here or elsewhere."""
+        """Poll soon: this process or another one has committed."""
         if self._change_event is not None:
             self._change_event.set()
 
     async def open(self, instance_id: str | None) -> Watch | None:
-        """Watch one instance, or all; None if there is no such instance. Raises `UnavailableError` if too many do."""
+        """Open a watch of one instance, or of all; return None if there is no such instance.
+
+        Raises `UnavailableError` if too many watches are open.
+        """
         self._check_limit()
-        standing = None
+        progress = None
         if instance_id is not None:
-            standing = (await self._read_progress([instance_id])).get(instance_id)
-            if standing is None:
+            progress = (await self._read_progress([instance_id])).get(instance_id)
+            if progress is None:
                 return None
             self._check_limit()
-        watch = Watch(instance_id, standing)
+        watch = Watch(instance_id, progress)
         self._watches.add(watch)
         if self._task is None or self._task.done():
             self._change_event = asyncio.Event()
@@ -111,13 +114,13 @@ class Watcher:
         return watch
 
     def close(self, watch: Watch) -> None:
-        """Watch no longer."""
+        """Close a watch."""
         self._watches.discard(watch)
         if not self._watches:
             self._stop_polling()
 
     def end(self) -> None:
-        """End all watches. Others may begin afterwards."""
+        """End all watches. New ones can be opened afterwards."""
         for watch in self._watches:
             watch.end()
         self._watches = set()
@@ -142,17 +145,17 @@ class Watcher:
                 await self._poll_once()
             except StoreError as error:
                 _LOG.debug("the watched instances could not be read, will try again: %s", error)
-            except Exception:  # who watches would wait in vain
+            except Exception:  # without polls the clients would wait in vain
                 _LOG.exception("reading the watched instances failed, will try again")
             await asyncio.sleep(self.settings.min_interval)
 
     async def _poll_once(self) -> None:
-        ids = sorted({one.instance_id for one in self._watches if one.instance_id is not None})
+        ids = sorted({watch.instance_id for watch in self._watches if watch.instance_id is not None})
         found = await self._read_progress(ids) if ids else {}
         for watch in list(self._watches):
             if watch.instance_id is None:
                 watch.notify(None)
             elif watch.instance_id not in found:
-                watch.end()  # it was pruned
-            elif (standing := found[watch.instance_id]) != watch.progress:
-                watch.notify(standing)
+                watch.end()  # the instance was deleted
+            elif (progress := found[watch.instance_id]) != watch.progress:
+                watch.notify(progress)
