@@ -1,9 +1,9 @@
 """Writes docs/reference/names.md: every public name with its signature and docstring, as they stand in the code.
 
     python scripts/reference.py           writes the page
-    python scripts/reference.py --check   only says whether it is current; a test asks that
+    python scripts/reference.py --check   only checks whether the page is current, as a test does
 
-The page is kept in the repository: building the site imports nothing, and a change of the public face shows in its commit.
+The page is kept in the repository, so that building the site imports no code and a commit shows changes of the public API.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "names.md"
 WIDTH = 100
 MODULES = ("romancy", "romancy.testing", "romancy.brokers")
 GIVEN = {"Activity", "ActivityContext", "Broker", "Operation", "Workflow", "WorkflowContext", "WorkflowHandle"}
-"""Classes whose objects nobody makes who uses romancy: how they are made is not told."""
+"""Classes whose objects users never make themselves: the page leaves out their parameters."""
 
 HEAD = """\
 # All names
@@ -34,7 +34,7 @@ docstrings; the other pages of the reference say more, and in an order that can 
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     parts = [HEAD]
     seen = set[int]()
     for module in MODULES:
@@ -48,7 +48,7 @@ def page() -> str:
 
 
 def grouped(module: str, names: dict[str, Any]) -> dict[str, list[str]]:
-    """The names of a module under the headings they get."""
+    """Return the names of a module by heading."""
     if module != "romancy":
         return {f"In {module}": list(names)}
     groups: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": [], "Others": []}
@@ -58,7 +58,7 @@ def grouped(module: str, names: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def kind(one: Any) -> str:
-    """The heading for a name of `romancy`."""
+    """Return the heading for a name of `romancy`."""
     if inspect.isfunction(one):
         return "Functions"
     if not inspect.isclass(one):
@@ -67,7 +67,7 @@ def kind(one: Any) -> str:
 
 
 def entry(name: str, one: Any, public: set[str]) -> Iterator[str]:
-    """A name, its signature, its docstring, and its members."""
+    """Yield the entry of a name: signature, docstring and members."""
     yield f"### `{name}`\n"
     if inspect.isfunction(one):
         yield block(signature(name, definition(one)))
@@ -88,17 +88,17 @@ def shown(value: Any) -> str:
 
 
 def block(code: str) -> str:
-    """Code to be shown; with the quotes of the project, not those of `ast`."""
+    """Return a block of code, with the project's quotes instead of those of `ast`."""
     return re.sub(r"'([^'\"]*)'", r'"\1"', f"```py\n{code}\n```\n")
 
 
 def definition(one: Any) -> Any:
-    """The syntax of a function or class."""
+    """Return the syntax tree of a function or class."""
     return ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
 
 
 def class_line(name: str, cls: type, public: set[str]) -> str:
-    """How an object is made; for records and enums what it holds."""
+    """Return the constructor of a class; for records and enums, their fields and values."""
     node = definition(cls)
     bases = [base.__name__ for base in cls.__bases__ if base.__name__ in public or base.__module__ in ("builtins", "enum")]
     head = f"class {name}({', '.join(bases)})".replace("(object)", "").replace("()", "")
@@ -114,13 +114,13 @@ def class_line(name: str, cls: type, public: set[str]) -> str:
 
 
 def without_field(line: str) -> str:
-    """A field of a record, without what dataclasses are told about it."""
+    """Return a field of a record, without the arguments of `field`."""
     start, _, told = line.partition(" = field(")
     return f"{start} = ..." if "default" in told else start
 
 
 def members(cls: type, public: set[str]) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties, those of bases that have no entry of their own included."""
+    """Return the public methods and properties, including those of bases without an entry of their own."""
     told = set[str]()
     elsewhere = {base for parent in cls.__mro__[1:] if parent.__name__ in public for base in parent.__mro__}
     for base in cls.__mro__:
@@ -134,7 +134,7 @@ def members(cls: type, public: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def signature(name: str, node: Any, *, method: bool = False, result: bool = True) -> str:
-    """A function as it is called: `async def name(...) -> Result`, one parameter to a line if it is long."""
+    """Return the signature of a function, `async def name(...) -> Result`; a long one has a line for each parameter."""
     given = [one for one in split(ast.unparse(node.args)) if one != "**unknown: Never"]
     decorators = {ast.unparse(one) for one in node.decorator_list}
     if method and "staticmethod" not in decorators:
@@ -150,7 +150,7 @@ def signature(name: str, node: Any, *, method: bool = False, result: bool = True
 
 
 def split(parameters: str) -> list[str]:
-    """Parameters one by one: parted at the commas that are in no bracket."""
+    """Split parameters at the commas outside of brackets."""
     parts, depth = [""], 0
     for character in parameters:
         depth += (character in "([{") - (character in ")]}")
@@ -162,7 +162,7 @@ def split(parameters: str) -> list[str]:
 
 
 def prose(docstring: str | None) -> str:
-    """A docstring as Markdown: its examples become blocks."""
+    """Return a docstring as Markdown; its examples become blocks."""
     text = inspect.cleandoc(docstring or "")
     return re.sub(r"^>>> .*(?:\n.+)*", fenced, text, flags=re.MULTILINE) + "\n"
 
@@ -173,12 +173,12 @@ def fenced(example: re.Match[str]) -> str:
 
 
 def main() -> int:
-    """Write the page, or say that it is not current."""
+    """Write the page, or check whether it is current."""
     text = page()
     if "--check" not in sys.argv:
         PAGE.write_text(text, encoding="utf-8")
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        print("docs/reference/names.md is not what the code says: run scripts/reference.py and commit what it writes.")
+        print("docs/reference/names.md is not current: run scripts/reference.py and commit the page.")
         return 1
     return 0
 

@@ -102,7 +102,13 @@ PROVEN_BY: dict[str, tuple[str, ...]] = {
         "tests/api/test_app.py::test_the_audit_names_the_caller_of_a_function_and_programs",
         "tests/integrations/test_mcp.py::test_a_call_can_be_cancelled_once",
     ),
-    "Events that are posted leave none": ("tests/docs/test_security_page.py::test_no_token_is_in_the_database",),
+    "Events and messages that are sent through the API": (
+        "tests/docs/test_security_page.py::test_events_and_messages_sent_through_the_api_are_audited",
+        "tests/admin/test_local.py::test_every_action_leaves_a_line",
+    ),
+    "Events that are posted to `/` or `/events` leave none": (
+        "tests/docs/test_security_page.py::test_no_token_is_in_the_database",
+    ),
     "A browser exchanges a token for a cookie": (
         f"{LOGIN}::test_a_token_is_exchanged_for_a_session",
         f"{LOGIN}::test_over_https_the_cookie_is_secure",
@@ -185,11 +191,11 @@ PROVEN_BY: dict[str, tuple[str, ...]] = {
     ),
     "Nothing is unpickled": ("tests/docs/test_security_page.py::test_nothing_is_unpickled",),
     "They cannot choose which code runs": (
-        f"{FAILURE}::test_a_record_does_not_import_what_nobody_has_loaded",
+        f"{FAILURE}::test_a_record_does_not_import_a_module_that_is_not_loaded",
         f"{FAILURE}::test_looking_up_a_name_runs_no_code_of_its_module",
     ),
     "A stored exception is rebuilt": (
-        f"{FAILURE}::test_a_record_does_not_import_what_nobody_has_loaded",
+        f"{FAILURE}::test_a_record_does_not_import_a_module_that_is_not_loaded",
         f"{FAILURE}::test_looking_up_a_name_runs_no_code_of_its_module",
     ),
     "A compensation that the [Edda layer]": (f"{EDDA}::test_a_record_does_not_choose_what_is_called",),
@@ -297,6 +303,15 @@ async def test_no_token_is_in_the_database(tmp_path: Path) -> None:
         lines = json.loads((await call(app, "/api/v1/audit", method="GET", headers=authorization)).body)["items"]
         assert lines == []
         assert token.encode() not in stored_in(tmp_path)
+
+
+async def test_events_and_messages_sent_through_the_api_are_audited(tmp_path: Path) -> None:
+    json_script = {"content-type": "application/json", "x-romancy-request": "1", "authorization": "Bearer secret"}
+    async with App(str(tmp_path / "shop.db"), workflows=[], auth=[Token("secret", name="Ada")]) as app:
+        for path, sent in (("events", {"type": "paid", "data": 1}), ("messages", {"channel": "news", "data": 1})):
+            assert (await call(app, f"/api/v1/{path}", json.dumps(sent).encode(), headers=json_script)).status == 200
+        lines = json.loads((await call(app, "/api/v1/audit", method="GET", headers=json_script)).body)["items"]
+        assert [(line["actor"], line["action"]) for line in lines] == [("Ada", "publish"), ("Ada", "send_event")]
 
 
 def stored_in(folder: Path) -> bytes:

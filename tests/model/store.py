@@ -97,8 +97,10 @@ class Instance:
     inbox_version: int = 0
     generation: int = 1
     ended_at: int | None = None
-    input: bytes = b""
-    """The input of its first generation."""
+    input: bytes | None = b""
+    """The input of its first generation; None once this generation is deleted."""
+    first_ended_at: int | None = None
+    """When its first generation ended and was archived."""
     cancelled: bool = False
     history: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     inbox: list[str] = field(default_factory=list[str])
@@ -222,6 +224,8 @@ class Model:
             self._wake_replacements([one.id])
             one.waits.clear()
             one.history.clear()
+            if one.generation == 1:
+                one.input, one.first_ended_at = (one.input, write.now) if write.recur.archive else (None, None)
             one.generation += 1
             one.owner, one.status, one.wake_at = write.worker, Status.RUNNING, None
         elif write.ending is not None:
@@ -584,7 +588,7 @@ class Model:
         """Register, claim, release or sweep; `returned` is what the store returned."""
         self._now = now
         match step.how:
-            case "enlist":
+            case "register":
                 self._workers.add(step.worker)
             case "claim" | "claim blocked":
                 self._claim(step, returned)
@@ -636,6 +640,10 @@ class Model:
             gone = [one.id for one in self._instances.values() if one.ended_at is not None and one.ended_at < before]
             for id in gone:
                 del self._instances[id]
+        elif how == "trim":
+            for one in self._instances.values():
+                if one.first_ended_at is not None and one.first_ended_at < before:
+                    one.input = None
         elif how == "forget":
             old = [stored for stored in self._events if stored.at < before]
             self._events = [stored for stored in self._events if stored.at >= before]

@@ -369,7 +369,7 @@ class DifferentialRun:
                 blocked = step.how != "claim"
                 rows = await store.claim(step.worker, [ORDER], now=self._now, limit=99, ids=ids, blocked=blocked)
                 return sorted((self._comparable_row(row) for row in rows), key=lambda row: row.instance_id)
-            case "enlist":
+            case "register":
                 return await store.register_worker(worker_row(step.worker, heartbeat_at=10))
             case "release":
                 return await store.release(step.worker, now=self._now)

@@ -300,7 +300,7 @@ def _claim(rng: Random) -> Hold:
 
 
 def _hold(rng: Random) -> Hold:
-    return Hold(rng.choice(("enlist", "enlist", "release", "sweep", "mark unrunnable")), rng.choice(WORKERS))
+    return Hold(rng.choice(("register", "register", "release", "sweep", "mark unrunnable")), rng.choice(WORKERS))
 
 
 def _control(rng: Random) -> Control:

@@ -15,7 +15,7 @@ import pytest
 from tests import databases
 from tests.property.hypothesis_settings import examples
 from tests.store.differential import DifferentialRun, StoreUnderTest
-from tests.store.store_operations import Step, random_steps, reduce
+from tests.store.store_operations import Advance, Prune, Start, Step, random_steps, reduce
 
 from romancy.clock import SystemClock
 from romancy.model.transition import Transition, WriteResult
@@ -67,6 +67,11 @@ def test_every_database_does_the_same_and_what_it_should(run_steps: RunSteps) ->
         steps = reduce(fault, lambda steps: _fault(run_steps, steps) is not None)
         lines = "\n".join(f"    {step}" for step in steps)
         pytest.fail(f"the steps\n{lines}\nfail with {_fault(run_steps, steps)}")
+
+
+def test_a_start_is_repeated_after_the_first_generation_was_deleted(run_steps: RunSteps) -> None:
+    for ends in ([Advance("a", then="forget")], [Advance("a", then="recur"), Prune("trim", 0)]):
+        assert _fault(run_steps, [Start("a"), *ends, Start("a", other=True)]) is None
 
 
 def _first_fault(run_steps: RunSteps, most: int) -> list[Step] | None:

@@ -319,7 +319,9 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ],
     ids=["error", "attribute", "cause"],
 )
-def test_a_record_does_not_import_what_nobody_has_loaded(modules: Path, near: str | None, change: dict[str, Any]) -> None:
+def test_a_record_does_not_import_a_module_that_is_not_loaded(
+    modules: Path, near: str | None, change: dict[str, Any]
+) -> None:
     decode_failure(forged(**change), near)
     assert not (modules / "a_package.ran").exists()
 

@@ -28,7 +28,7 @@ from tests.store.conformance.events import TestEvents
 from tests.store.conformance.generations import TestGenerations, TestMemberships
 from tests.store.conformance.groups import TestGroups
 from tests.store.conformance.losses import TestLosses
-from tests.store.conformance.maintenance import TestUpkeep
+from tests.store.conformance.maintenance import TestMaintenance
 from tests.store.conformance.outbox import TestAdding, TestDeadLetters, TestRelaying
 from tests.store.conformance.random_channels import TestRandomChannels
 from tests.store.conformance.reads import TestReading
@@ -58,6 +58,7 @@ __all__ = [
     "TestGenerations",
     "TestGroups",
     "TestLosses",
+    "TestMaintenance",
     "TestMemberships",
     "TestRandomChannels",
     "TestReading",
@@ -69,5 +70,4 @@ __all__ = [
     "TestSharing",
     "TestSteps",
     "TestTransitions",
-    "TestUpkeep",
 ]

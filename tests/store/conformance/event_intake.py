@@ -42,7 +42,7 @@ class TestAccepting:
         received = [await a.ask(wait(op=f"paid:{n}")) for n in range(3)]
         assert received == [{"paid:0": "e-1"}, {"paid:1": "e-2"}, {}]
 
-    async def test_a_known_one_wakes_nobody(self, store: Store) -> None:
+    async def test_a_known_one_wakes_no_instance(self, store: Store) -> None:
         await tell(store, accept(event(), now=5))
         (a,) = await new_instances(store, "a")
         await a.ask(wait())

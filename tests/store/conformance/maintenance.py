@@ -28,7 +28,7 @@ from romancy.model.transition import Applied, ControlKind, JournalNote, Refused
 from romancy.store.port import JournalEntry, Runnable, Store
 
 
-class TestUpkeep:
+class TestMaintenance:
     """A sweep frees the instances of dead workers, and no others."""
 
     async def test_unrunnable_instances_are_listed_by_kind_and_blocked_once_long_due(self, store: Store) -> None:

@@ -189,7 +189,7 @@ async def test_inline_looks_only_when_asked_and_knows_its_own_writes(tmp_path: P
     await other.close()
 
 
-async def test_a_pulse_beats_while_the_writer_is_busy(tmp_path: Path) -> None:
+async def test_a_heartbeat_is_written_while_the_writer_is_busy(tmp_path: Path) -> None:
     store = await opened(tmp_path / "a.db")
     await store.register_worker(worker())
     heartbeat = store.heartbeat(ME)

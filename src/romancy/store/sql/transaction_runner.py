@@ -1,4 +1,4 @@
-"""`TransactionRunner`: what `SqlStore` needs of a database: transactions, and notifications of commits by other processes."""
+"""`TransactionRunner`: the part of a database that `SqlStore` needs: transactions, and notice of remote commits."""
 
 from __future__ import annotations
 
