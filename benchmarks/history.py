@@ -26,14 +26,20 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
         [
             ["a step around step 100", *_costs(early)],
             [f"a step after step {length:,}", *_costs(late)],
-            ["late beside early, median over pairs", _ratio(early, late, "wall"), _ratio(early, late, "processor")],
+            ["late compared with early, median of the pairs", _ratio(early, late, "wall"), _ratio(early, late, "processor")],
             [f"the mean of the first {length:,} steps", whole / length * 1e3, ""],
             [f"cold resume of {length:,} entries, from app started to next step", cold["resume"] * 1e3, ""],
             ["cold resume of 1 entry", single["resume"] * 1e3, ""],
         ],
     )
     targets = [
-        Target(f"{kind} time of a step after {length:,} beside one around 100", _ratio(early, late, kind), "<=", TARGET, "x")
+        Target(
+            f"{kind} time of a step after {length:,} compared with one around 100",
+            _ratio(early, late, kind),
+            "<=",
+            TARGET,
+            "x",
+        )
         for kind in ("wall", "processor")
     ]
     judge(targets)

@@ -36,7 +36,7 @@ def interleave(
     results: Results = {name: [] for name in engines}
     for number in range(rounds):
         names = list(engines)
-        # The order rotates from round to round, so that no engine always profits from the state another leaves behind.
+        # The order rotates from round to round, so that no engine always profits from the state that another one leaves.
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
             with make_database() as database:
@@ -58,7 +58,7 @@ def ratio(results: Results, over: str, under: str, key: str = "rate") -> float:
     return median(ratios)
 
 
-def describe_peer(name: str, figures: Figures, run_with: str = ", run with synchronous=FULL") -> str:
+def describe_peer(name: str, figures: Figures, run_with: str = " when opened, measured with synchronous=FULL") -> str:
     """Describe another engine in a sentence: its version and settings."""
     settings = ", ".join(f"{key}={value}" for key, value in figures["settings"].items())
-    return f"{name}: version {figures['version']}, found with {settings}{run_with}."
+    return f"{name}: version {figures['version']}, with {settings}{run_with}."

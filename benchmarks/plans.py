@@ -9,8 +9,8 @@ from benchmarks.report import Target, judge, save, table
 RATIO = 2
 LABELS = {
     "claim": "claim the one instance that is due",
-    "nothing due": "search due timers, when there are none",
-    "next timers": "search the timers of the next minute",
+    "nothing due": "search for due timers, when there are none",
+    "next timers": "search for the timers of the next minute",
     "wake": "wake a waiting workflow with an event",
 }
 
@@ -28,17 +28,19 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     for statement, steps in plans["faults"].items():
         print(f"  {statement}: {'; '.join(steps)}")
     targets = [Target(f"statements of {plans['statements']} that read a whole table", len(plans["faults"]), "<=", 0)]
-    targets += [Target(f"{LABELS[name]}, beside empty tables", _ratio(one), "<=", RATIO, "x") for name, one in times.items()]
+    targets += [
+        Target(f"{LABELS[name]}, compared with empty tables", _ratio(one), "<=", RATIO, "x") for name, one in times.items()
+    ]
     judge(targets)
     save("plans", {"ended": ended, "waiting": waiting, "plans": plans, "times": times}, targets, quick=quick)
 
 
 def _print(times: Figures, ended: int, waiting: int) -> None:
     table(
-        f"PostgreSQL with {ended:,} ended and {waiting:,} waiting instances: medians, large and empty tables in turn",
+        f"PostgreSQL with {ended:,} ended and {waiting:,} waiting instances: medians, large and empty tables interleaved",
         ["", "large, ms", "empty, ms", "×"],
         [[LABELS[name], one["large"] * 1e3, one["empty"] * 1e3, _ratio(one)] for name, one in times.items()],
-        ["Each statement is planned with usual values and with none, as PostgreSQL does from the sixth execution on."],
+        ["Each statement is planned with and without usual values, as PostgreSQL does from the sixth execution on."],
     )
 
 

@@ -78,7 +78,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     _print_single_wakeup(single, rounds)
     _print_bare(bare, rounds)
     _print_counts(counts)
-    targets = _targets(loads, bursts_found, single, counts) + _beside_inserts(loads)
+    targets = _targets(loads, bursts_found, single, counts) + _compare_with_inserts(loads)
     judge(targets)
     figures = {
         "server": version,
@@ -196,13 +196,13 @@ def _print_rates(loads: Mapping[str, Results], bursts_found: Results, rounds: in
     rows = [_row(case.label, f"{case.unit}/s", loads[case.name], names) for case in ON_POSTGRES]
     rows.append(_row(f"{WAITING} woken by {SENDERS} senders", "wakes/s", bursts_found, names))
     notes = [
-        "× is the median of each round's ratio. A private server, fsync and synchronous_commit on, a database for each.",
+        "× is the median of each round's ratio. One private server with durable commits, a database for each measurement.",
         *(describe_peer(name, bursts_found[name][0], "") for name in names if name != OURS),
     ]
     if EDDA in names:
         notes.append(f"Edda: workflows of 100 activities instead of 500, {EDDA_WAITING} waiting instead of {WAITING}.")
     table(
-        f"PostgreSQL {version}: medians of {rounds} rounds, engines in turn",
+        f"PostgreSQL {version}: medians of {rounds} rounds, engines interleaved",
         ["", "unit", *names, *(f"× {name}" for name in names if name != OURS)],
         rows,
         notes,
@@ -221,10 +221,10 @@ def _print_single_wakeup(results: Results, rounds: int) -> None:
         worst = times[int(0.95 * len(times))]
         rows.append([name, median_of(results, name, "latency") * 1e3, worst * 1e3, ratio(results, name, OURS, "latency")])
     table(
-        f"Waking one idle workflow on PostgreSQL: medians of {rounds} rounds, engines in turn",
+        f"Waking one idle workflow on PostgreSQL: medians of {rounds} rounds, engines interleaved",
         ["", "median ms", "95 % within", "× romancy"],
         rows,
-        ["From the call that sends to the line behind the wait, in one process. Sent after a pause of random length."],
+        ["From the call that sends the event to the line after the wait, in one process, after a pause of random length."],
     )
 
 
@@ -249,18 +249,22 @@ def _targets(loads: Mapping[str, Results], bursts_found: Results, single: Result
     if DBOS in bursts_found:
         for case in ON_POSTGRES:
             assert case.target is not None
-            targets.append(Target(f"{case.label}, beside DBOS", ratio(loads[case.name], OURS, DBOS), ">=", case.target, "x"))
-        what = f"{WAITING} woken by {SENDERS} senders, beside DBOS"
+            targets.append(
+                Target(f"{case.label}, compared with DBOS", ratio(loads[case.name], OURS, DBOS), ">=", case.target, "x")
+            )
+        what = f"{WAITING} woken by {SENDERS} senders, compared with DBOS"
         targets.append(Target(what, ratio(bursts_found, OURS, DBOS), ">=", TIMES, "x"))
     targets.append(Target("waking an idle workflow", median_of(single, OURS, "latency") * 1e3, "<=", MILLISECONDS, " ms"))
     if DBOS in single:
-        targets.append(Target("the same, beside DBOS", ratio(single, OURS, DBOS, "latency"), "<", SHARE, "x"))
+        targets.append(Target("the same, compared with DBOS", ratio(single, OURS, DBOS, "latency"), "<", SHARE, "x"))
     return targets + [Target(f"commits of {what}", counts[key], "<=", most) for key, (what, most) in COMMITS.items()]
 
 
-def _beside_inserts(loads: Mapping[str, Results]) -> list[Target]:
+def _compare_with_inserts(loads: Mapping[str, Results]) -> list[Target]:
     """Compare with the server's own limit: one-row commits by as many clients."""
     return [
-        Target(f"{BY_NAME[case].label}, beside pgbench's inserts", ratio(loads[case], OURS, INSERTS), ">=", least, "x")
+        Target(
+            f"{BY_NAME[case].label}, compared with pgbench's inserts", ratio(loads[case], OURS, INSERTS), ">=", least, "x"
+        )
         for case, least in SHARES.items()
     ]

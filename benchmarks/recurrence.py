@@ -1,4 +1,4 @@
-"""Measures a workflow that recurs for ever: the cost of a round early and late, with and without an archive."""
+"""Measures a workflow that recurs forever: the cost of a round early and late, with and without an archive."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
         f"A workflow of one activity that recurs {times:,} times: medians of {repetitions} repetitions",
         ["", "wall µs a round", "processor µs", "memory, MB"],
         rows,
-        ["Early and late lie a while apart: on a machine with other work, look at the processor's time."],
+        ["Early and late rounds are some time apart: on a shared machine, only the processor time is comparable."],
     )
     late = median(one["late"]["processor"] / one["early"]["processor"] for one in results[ARCHIVED])
     growth = median(one["late"]["resident_mb"] - one["early"]["resident_mb"] for one in results[ARCHIVED])
     targets = [
-        Target(f"processor time of round {times:,} beside round {2 * window:,}", late, "<=", COST, "x"),
+        Target(f"processor time of round {times:,} compared with round {2 * window:,}", late, "<=", COST, "x"),
         Target(f"memory added from round {2 * window:,} to {times:,}", growth, "<", MEGABYTES, " MB"),
     ]
     judge(targets)

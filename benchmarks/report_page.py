@@ -18,17 +18,17 @@ SECTIONS = {
     "waking": "Waking on SQLite",
     "timers": "Timers",
     "history": "Long histories",
-    "sleeping": "Many that sleep",
+    "sleeping": "Many sleeping instances",
     "channel": "Channels",
-    "recurring": "Recurring",
+    "recurring": "Recurring workflows",
     "plans": "Large tables",
-    "scaling": "More of everything",
-    "million": "Looking after a million instances",
+    "scaling": "Many instances and several processes",
+    "million": "Operators' queries with a million instances",
 }
 _HEAD = """# What was measured
 
-`make bench` measures all of this anew, beside DBOS and Edda, each engine in its turn within one run, and writes this page.
-What counts are the ratios: the figures are those of one small machine, which others used as well.
+`make bench` repeats these measurements of romancy, DBOS and Edda, with the engines interleaved in one run, and writes this
+page. The ratios matter more than the absolute figures, which come from one small, shared machine.
 
 ![How many times as fast as DBOS](../pictures/measured.svg)
 """
@@ -52,7 +52,7 @@ def _section(name: str, section: dict[str, Any]) -> str:
         lines += [line for note in table["notes"] for line in (note, "")]
     lines += [f"- {_judged(target)}" for target in section["targets"]]
     machine = f"Python {when['python']}, SQLite {when['sqlite']}, {when['system']}, {when['cores']} cores"
-    lines += ["", f"Measured on {when['at'][:10]}: {machine}; load before {when['load']:.1f}.", ""]
+    lines += ["", f"Measured on {when['at'][:10]}: {machine}; load average before: {when['load']:.1f}.", ""]
     return "\n".join(lines)
 
 
@@ -67,7 +67,8 @@ def _row(cells: list[str]) -> str:
 
 def _judged(target: dict[str, Any]) -> str:
     value = f"{target['value']:.3g}{target['unit']}"
-    return f"{target['what']}: {value} ({'' if target['reached'] else 'not '}reached: {target['sign']} {target['goal']:g})"
+    reached = "reached" if target["reached"] else "not reached"
+    return f"{target['what']}: {value} (target {target['sign']} {target['goal']:g}: {reached})"
 
 
 def _ratios(sections: dict[str, Any]) -> list[tuple[str, float]]:
@@ -75,8 +76,8 @@ def _ratios(sections: dict[str, Any]) -> list[tuple[str, float]]:
     found: list[tuple[str, float]] = []
     for name, place in (("throughput", "SQLite"), ("waking", "SQLite"), ("postgres", "PostgreSQL")):
         for target in sections.get(name, {"targets": []})["targets"]:
-            what, beside, _ = target["what"].partition(", beside DBOS")
-            if beside and target["unit"] == "x" and target["sign"] == ">=":
+            what, peer, _ = target["what"].partition(", compared with DBOS")
+            if peer and target["unit"] == "x" and target["sign"] == ">=":
                 found.append((f"{place}: {what.removesuffix(', by calls')}", target["value"]))
     return found
 

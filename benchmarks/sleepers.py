@@ -25,7 +25,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     latency = median(a["single_latency"] / b["single_latency"] for a, b in pairs)
     growth = filled["filled_mb"] - filled["idle_mb"]
     table(
-        f"{instances:,} sleeping instances: medians of {rounds} rounds, the empty and the full file in turn",
+        f"{instances:,} sleeping instances: medians of {rounds} rounds, the empty and the full file interleaved",
         ["", "empty", "full", "unit"],
         [
             ["start of a fresh process", empty["start"], full["start"], "s"],
@@ -42,8 +42,8 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
         Target("memory they add to the process that started them", growth, "<", MEGABYTES, " MB"),
         Target("memory they add to a fresh process", full["resident_mb"] - empty["resident_mb"], "<", MEGABYTES, " MB"),
         Target("start of a fresh process", full["start"], "<", SECONDS, " s"),
-        Target("rate of other workflows, full beside empty", rate, ">=", SPEED, "x"),
-        Target("speed one after another, full beside empty", latency, ">=", SPEED, "x"),
+        Target("rate of other workflows, full compared with empty", rate, ">=", SPEED, "x"),
+        Target("speed one after another, full compared with empty", latency, ">=", SPEED, "x"),
     ]
     judge(targets)
     figures = {"instances": instances, "bytes_each": size / instances, "filled": filled, "rounds": pairs}

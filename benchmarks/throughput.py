@@ -38,7 +38,7 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     engines = _engines(pace, peer_env.install())
     results = {case.name: _measure_case(case, engines, rounds or pace.rounds) for case in CASES}
     table(
-        f"Throughput: medians of {rounds or pace.rounds} rounds, engines in turn, durable commits on SQLite",
+        f"Throughput: medians of {rounds or pace.rounds} rounds, engines interleaved, durable commits on SQLite",
         ["", "unit", *engines, *(f"× {name}" for name in engines if name != OURS)],
         [_row(case, results[case.name]) for case in CASES],
         _notes(results),
@@ -76,7 +76,7 @@ def _row(case: Case, results: Results) -> list[object]:
 
 
 def _target(case: Case, results: Results) -> tuple[Any, ...]:
-    return f"{case.label}, beside DBOS as it comes", ratio(results, OURS, THEIRS), ">=", case.target, "x"
+    return f"{case.label}, compared with DBOS (default settings)", ratio(results, OURS, THEIRS), ">=", case.target, "x"
 
 
 def _summary(results: Results) -> dict[str, Any]:
@@ -85,5 +85,5 @@ def _summary(results: Results) -> dict[str, Any]:
 
 def _notes(results: dict[str, Results]) -> list[str]:
     first = next(iter(results.values()))
-    notes = ["× is the median of each round's ratio; bare commits are one INSERT for each COMMIT, WAL, synchronous=FULL."]
+    notes = ["× is the median of each round's ratio. Bare commits: one INSERT for each COMMIT, WAL, synchronous=FULL."]
     return notes + [describe_peer(name, first[name][0]) for name in (THEIRS, THEIRS_WAL) if name in first]

@@ -27,7 +27,7 @@ class TimerLog:
         return [begin + spread * number / sleepers for number in range(sleepers)]
 
     def woke(self, due: float) -> None:
-        """Record a workflow that has resumed: the workflow calls this in the line behind its sleep."""
+        """Record a workflow that has resumed: the workflow calls this in the line after its sleep."""
         self.late.append(time.time() - due)
         if len(self.late) == self._expected:
             self._all.set()

@@ -22,11 +22,11 @@ def measure(*, quick: bool, rounds: int | None = None) -> None:
     rounds = rounds or (1 if quick else 5)
     results = interleave("within 50 ms, %", _engines(peer_env.install()), rounds, "prompt", 100)
     table(
-        f"{SLEEPERS:,} sleepers, due within {SPREAD:g} s: medians of {rounds} rounds, engines in turn",
+        f"{SLEEPERS:,} sleepers, due within {SPREAD:g} s: medians of {rounds} rounds, engines interleaved",
         ["", f"% within {PROMPT * 1e3:.0f} ms", "median ms late", "99 % within ms", "last, ms late", "first, ms late"],
         [_row(results, name) for name in results],
         [
-            "Late: from the due time to the line behind the sleep. Found in the file: an app resumes what another started.",
+            "Late: from the due time to the line after the sleep. Found in the file: started by another app.",
             "DBOS keeps all of its sleeping workflows in memory.",
             *(describe_peer(name, results[name][0]) for name in (THEIRS,) if name in results),
         ],

@@ -32,7 +32,7 @@ class WakeupLog:
         return [f"wait-{next(_numbers)}" for _ in range(number)]
 
     def woke(self, name: str) -> None:
-        """Record a workflow that was woken: the workflow calls this in the line behind its wait."""
+        """Record a workflow that was woken: the workflow calls this in the line after its wait."""
         self._woken[name] = perf_counter()
         self._missing -= 1
         if not self._missing:
@@ -45,7 +45,7 @@ class WakeupLog:
 
 
 async def latencies(wakeups: WakeupLog, wait: Wait, send: Send, *, samples: int, pause: tuple[float, float]) -> list[float]:
-    """Return the seconds from sending to the line behind the wait, one workflow after the other.
+    """Return the seconds from sending to the line after the wait, one workflow after the other.
 
     Between waiting and sending lies a pause of random length, so that the sending hits an engine that polls at any time
     between two polls.

@@ -90,12 +90,12 @@ def _print_single_wakeup(results: Results, rounds: int) -> None:
         worst = times[int(0.95 * len(times))]
         rows.append([name, median_of(results, name, "latency") * 1e3, worst * 1e3, ratio(results, name, HTTP, "latency")])
     notes = [
-        "From sending to the line behind the wait. HTTP: a structured CloudEvent posted to uvicorn over loopback, the",
-        "client on the app's own event loop. The others: app.send_event, DBOS.send. Sent after a pause of random length.",
+        "From sending to the line after the wait, after a pause of random length. Not HTTP: app.send_event, DBOS.send.",
+        "HTTP: a structured CloudEvent posted to uvicorn over loopback, with the client on the app's own event loop.",
         *(describe_peer(name, results[name][0]) for name in (THEIRS, EAGER) if name in results),
     ]
     table(
-        f"Waking one idle workflow: medians of {rounds} rounds, engines in turn",
+        f"Waking one idle workflow: medians of {rounds} rounds, engines interleaved",
         ["", "median ms", "95 % within", "× romancy, HTTP"],
         rows,
         notes,
@@ -109,10 +109,10 @@ def _print_bursts(results: Results, rounds: int) -> None:
         for name in results
     ]
     table(
-        f"{WAITING} waiting workflows woken by {SENDERS} senders: medians of {rounds} rounds, engines in turn",
+        f"{WAITING} waiting workflows woken by {SENDERS} senders: medians of {rounds} rounds, engines interleaved",
         ["", "wakes/s", *(f"× {name}" for name in peers)],
         [row + [""] * (2 + len(peers) - len(row)) for row in rows],
-        ["From the first sending to the last line behind a wait; a sender waits for each response before it sends again."],
+        ["From the first sending to the last line after a wait; a sender waits for each response before it sends again."],
     )
 
 
@@ -122,7 +122,7 @@ def _print_statements(counted: dict[str, Figures]) -> None:
         for key, what in (
             ("none_waiting", "no workflow waits"),
             ("some_waiting", f"{WAITING} wait"),
-            ("silent", f"{WAITING} wait, nothing regular"),
+            ("silent", f"{WAITING} wait, no regular work"),
         ):
             if key in found:
                 polls = found[key].get("PRAGMA data_version", 0)
@@ -134,9 +134,9 @@ def _print_statements(counted: dict[str, Figures]) -> None:
         ["", "statements", "polls for remote commits"],
         rows,
         [
-            "A poll is PRAGMA data_version: it reads no table. Nothing regular: without polls and heartbeat;",
-            f"woken all the same, {counted[CALL]['woken'] * 1e3:.1f} ms after the event, with {sum(waking.values())} "
-            "statements.",
+            "A poll is PRAGMA data_version, which reads no table.",
+            "No regular work: without polls and heartbeats. An event then wakes a workflow within "
+            f"{counted[CALL]['woken'] * 1e3:.1f} ms, with {sum(waking.values())} statements.",
         ],
     )
 
@@ -150,9 +150,9 @@ def _targets(single: Results, bursts_found: Results, counted: dict[str, Figures]
             MILLISECONDS,
             " ms",
         ),
-        Target("statements of a waiting app that does nothing regularly", sum(counted[CALL]["silent"].values()), "<=", 0),
+        Target("statements of a waiting app without regular work", sum(counted[CALL]["silent"].values()), "<=", 0),
     ]
     if THEIRS in bursts_found:
-        what = f"{WAITING} woken by {SENDERS} senders, by calls, beside DBOS as it comes"
+        what = f"{WAITING} woken by {SENDERS} senders, by calls, compared with DBOS (default settings)"
         targets.append(Target(what, ratio(bursts_found, CALL, THEIRS), ">=", TIMES, "x"))
     return targets

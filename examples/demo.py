@@ -44,13 +44,13 @@ PAID = "payment.received"
 
 @activity
 async def reserve(ctx: ActivityContext, item: str) -> str:
-    """Take it from the shelf."""
+    """Take the item from the shelf."""
     return f"{item} reserved"
 
 
 @reserve.compensate
 async def put_back(ctx: ActivityContext, item: str) -> None:
-    """Put it back on the shelf."""
+    """Put the item back on the shelf."""
 
 
 @activity
@@ -79,20 +79,20 @@ async def order(ctx: WorkflowContext, item: str, cents: int) -> str:
 
 @workflow
 async def forecast(ctx: WorkflowContext, city: str) -> str:
-    """Never gives up."""
+    """Ask again until the service responds."""
     return await ask_the_weather(ctx, city)
 
 
 @workflow
 async def newsletter(ctx: WorkflowContext, reader: str) -> None:
-    """One letter a day, for ever."""
+    """Send one letter a day, forever."""
     await sleep(ctx, timedelta(days=1))
     await newsletter.recur(ctx, reader)
 
 
 @workflow
 async def counter(ctx: WorkflowContext, seen: int = 0) -> None:
-    """Counts what is published to the channel `clicks`; a generation for each."""
+    """Count the messages of the channel `clicks`, with a generation for each."""
     await subscribe(ctx, "clicks")
     await receive(ctx, "clicks")
     await counter.recur(ctx, seen + 1)

@@ -1,4 +1,4 @@
-"""branches.py coverage.json: how many branches the tests take, and by name those that they do not. Fails under 95 %."""
+"""Reports the branches that the tests take and those that they do not: `branches.py coverage.json`. Fails under 95 %."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENOUGH = 95.0
 
 
 def packages(files: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Taken and all branches of each package below `romancy`."""
+    """Return the numbers of taken branches and of all branches, for each package below `romancy`."""
     found: dict[str, tuple[int, int]] = {}
     for path, file in files.items():
         name = Path(path).parts[Path(path).parts.index("romancy") + 1]
@@ -24,15 +24,15 @@ def packages(files: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def show(path: str, missing: list[list[int]]) -> None:
-    """The branches of a file that are not taken, each with the line it leaves from."""
+    """Print the branches of a file that are not taken, each with the line where it starts."""
     print(f"\n{path}")
-    for start, ways in groupby(sorted(missing), key=lambda way: way[0]):
-        ends = ", ".join("the end" if end < 0 else str(end) for _, end in ways)
+    for start, branches in groupby(sorted(missing), key=lambda branch: branch[0]):
+        ends = ", ".join("the end" if end < 0 else str(end) for _, end in branches)
         print(f"  {start:4} -> {ends:<12} {linecache.getline(path, start).strip()[:100]}")
 
 
 def main(report: str) -> int:
-    """Print it all, the figures last."""
+    """Print the report, with the totals of the packages at the end."""
     files = json.loads(Path(report).read_text())["files"]
     for path, file in sorted(files.items()):
         if file["missing_branches"]:

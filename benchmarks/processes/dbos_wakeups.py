@@ -1,4 +1,4 @@
-"""Measures how DBOS wakes a workflow: from `send` to the line behind `recv`, in one process.
+"""Measures how DBOS wakes a workflow: from `send` to the line after `recv`, in one process.
 
 It uses `recv_async` in an `async def` workflow and `send_async`, as in romancy's measurement. (`set_event` and `get_event`
 work the other way round: a workflow publishes a value, and its clients poll.)

@@ -1,4 +1,4 @@
-"""Measures how Edda wakes a workflow: from publishing an event to the line behind `wait_event`, in one process.
+"""Measures how Edda wakes a workflow: from publishing an event to the line after `wait_event`, in one process.
 
 Each workflow waits for an event type of its own: Edda's events have no subject.
 """

@@ -27,7 +27,7 @@ class Progress:
         self._all.clear()
 
     def received(self) -> None:
-        """Count a message: the workflow calls this in the line behind `receive`."""
+        """Count a message: the workflow calls this in the line after `receive`."""
         self._left -= 1
         if not self._left:
             self._all.set()
@@ -43,7 +43,7 @@ progress = Progress()
 
 @workflow
 async def work(ctx: WorkflowContext) -> None:
-    """Receive for ever."""
+    """Receive messages forever."""
     await subscribe(ctx, CHANNEL, "competing")
     for _ in range(AT_A_TIME):
         await receive(ctx, CHANNEL)

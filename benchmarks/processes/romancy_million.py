@@ -34,10 +34,10 @@ FILTERS = {
     "an error": "error:TimeoutError",
 }
 FREE = {
-    "input, often": "input.customer.id:c-7",
-    "input, nowhere": "input.customer.id:none",
+    "input, a frequent value": "input.customer.id:c-7",
+    "input, a missing value": "input.customer.id:none",
     "an error that does not occur": "error:Nothing",
-    "a workflow that is not there": "workflow:nothing",
+    "a workflow that does not exist": "workflow:nothing",
 }
 """Searches that may have to read all instances: they stop after a time limit."""
 
@@ -129,7 +129,7 @@ def _query_calls(manager: DatabaseManager, instances: int) -> dict[str, Call]:
         "list_members": lambda: manager.list_members("crew-1"),
         "list_outbox": manager.list_outbox,
         "list_outbox, dead": lambda: manager.list_outbox(dead=True),
-        "list_batches": manager.list_bulk_actions,
+        "list_bulk_actions": manager.list_bulk_actions,
         "list_audit": manager.list_audit,
         "list_audit, one instance": lambda: manager.list_audit(instance_id=event),
         "doctor": manager.doctor,
@@ -163,8 +163,8 @@ def _action_calls(manager: DatabaseManager, instances: int) -> dict[str, Call]:
         "send_event": lambda: manager.send_event("nothing.waits", {}),
         "send_event, to one": lambda: manager.send_event("payment.completed", {}, to=instance_id(next(numbers))),
         "publish": lambda: manager.publish("news", 1),
-        **{f"do, {action}": each(action) for action in (ActionKind.PAUSE, ActionKind.CANCEL, ActionKind.TERMINATE)},
-        "start_bulk_action, get_batch, abort_batch": batch,
+        **{f"apply, {action}": each(action) for action in (ActionKind.PAUSE, ActionKind.CANCEL, ActionKind.TERMINATE)},
+        "start_bulk_action, get_bulk_action, abort_bulk_action": batch,
         "requeue_outbox, one": lambda: manager.requeue_outbox([1]),
         "prune, nothing": lambda: manager.prune(older_than=10 * 365 * 86400.0),
     }

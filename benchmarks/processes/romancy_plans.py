@@ -124,7 +124,7 @@ async def _tidy(database: str) -> None:
 
 
 def _waking(app: App) -> Time:
-    """Return the call that times a wake-up, from sending the event to the line behind the wait."""
+    """Return the call that times a wake-up, from sending the event to the line after the wait."""
 
     async def send(name: str) -> None:
         await app.send_event("wakeup", "/bench", subject=name)

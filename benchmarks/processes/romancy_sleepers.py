@@ -1,4 +1,4 @@
-"""Measures a process that starts very many waiting instances, or runs beside them."""
+"""Measures a process that starts very many waiting instances, or runs workflows on a file with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures how romancy wakes a workflow: from an event to the line behind the wait."""
+"""Measures how romancy wakes a workflow: from an event to the line after the wait."""
 
 from __future__ import annotations
 
