@@ -4,7 +4,7 @@ Output:
     started 1, then 0
     2 books for Ada: completed
     an event that does not fit: failed
-    romancy.errors.PayloadError: the data of event 'order.placed' ... does not fit ...: 'count' is missing.
+    romancy.errors.PayloadError: the data of event 'order.placed' ... does not match ...: 'count' is missing.
 """
 
 import asyncio

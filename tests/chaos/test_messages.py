@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 LETTERS, CLERKS, PROCESSES, KILLS = 20_000, 10, 3, 9
 
 
-async def test_each_letter_is_used_once_whoever_is_killed(tmp_path: Path) -> None:
+async def test_each_letter_is_used_once_whichever_process_is_killed(tmp_path: Path) -> None:
     killed: set[int] = set()
     with MessageWorkers(tmp_path) as workers:
         running = [workers.start() for _ in range(PROCESSES)]

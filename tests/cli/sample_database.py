@@ -59,7 +59,7 @@ async def nap(ctx: WorkflowContext, seconds: float) -> None:
 
 @workflow
 async def listen(ctx: WorkflowContext, channel: str) -> object:
-    await join_group(ctx, f"crowd of {channel}")
+    await join_group(ctx, f"listeners of {channel}")
     await subscribe(ctx, channel)
     return (await receive(ctx, channel)).data
 

@@ -162,9 +162,9 @@ def test_channels_and_groups(place: CommandTarget) -> None:
     assert found["news"] == "broadcast"
     assert "subscribers" in place.succeed("channels")
     assert [one["instance_id"] for one in place.json("channels", "news")["items"]] == ["listens-1"]
-    assert "crowd of news" in place.succeed("groups", "-o", "ids").splitlines()
-    assert place.json("groups", "crowd of news")["items"] == ["listens-1"]
-    assert "listens-1" in place.succeed("groups", "crowd of news")
+    assert "listeners of news" in place.succeed("groups", "-o", "ids").splitlines()
+    assert place.json("groups", "listeners of news")["items"] == ["listens-1"]
+    assert "listens-1" in place.succeed("groups", "listeners of news")
 
 
 def test_on_postgresql(postgres: str, tmp_path: Path) -> None:
@@ -176,4 +176,4 @@ def test_on_postgresql(postgres: str, tmp_path: Path) -> None:
     assert "@" not in lines[0]
     assert there.json("get", HOSTILE)["summary"]["instance_id"] == HOSTILE
     assert there.succeed("cancel", "waits-1").splitlines()[-1].split() == ["waits-1", "cancelled"]
-    assert "crowd of news" in there.succeed("groups")
+    assert "listeners of news" in there.succeed("groups")

@@ -34,7 +34,7 @@ READ_CALLS: list[Callable[[Manager], Any]] = [
     lambda manager: manager.get_source("waits-1"),
     lambda manager: manager.get_event_schema("waits-1", "paid:1"),
     lambda manager: manager.list_subscribers("news"),
-    lambda manager: manager.list_members("crowd of news"),
+    lambda manager: manager.list_members("listeners of news"),
     lambda manager: manager.list_outbox(dead=True),
     lambda manager: manager.preview(ActionKind.TERMINATE, "nap-1"),
     lambda manager: manager.apply(ActionKind.RETRY, ["done-1", "nothere", HOSTILE]),

@@ -131,7 +131,7 @@ def test_every_messaging_function_is_in_the_reference_with_its_signature(functio
 
 
 def test_every_messaging_call_is_documented_with_its_signature() -> None:
-    rows = {row[0] for row in table_of(REFERENCE / "app-and-client.md", "Talk")}
+    rows = {row[0] for row in table_of(REFERENCE / "app-and-client.md", "Send events and messages")}
     names = [row.partition("(")[0] for row in rows]
     assert {function.__name__ for function in MESSAGING_FUNCTIONS} & public(Client) <= set(names)
     assert rows == {signature_of(getattr(Client, name)) for name in names}
