@@ -35,7 +35,7 @@ def test_an_instance_is_updated_while_it_runs(site: Site, page: Page) -> None:
     pay(site, number)
     expect(page.locator("h1 .status")).to_have_text("completed")
     expect(page.locator(".tracks .row")).not_to_have_count(rows)
-    expect(page.locator("#announce")).to_have_text("Now completed.")
+    expect(page.locator("#announce")).to_have_text("Status: completed.")
 
 
 def test_a_list_announces_new_rows_and_moves_none(site: Site, page: Page) -> None:
@@ -137,7 +137,7 @@ def test_the_arrow_keys_move_through_the_timeline(site: Site, page: Page) -> Non
     page.locator('.tracks .span[aria-label^="charge, attempt 1"]').first.focus()
     expect(page.locator("#tip")).to_contain_text("charge, attempt 1, completed after")
     page.keyboard.press("ArrowDown")
-    expect(page.locator("#tip")).to_contain_text("sleep, completed after")
+    expect(page.locator("#tip")).to_contain_text("sleep, timer, completed after")
     page.keyboard.press("ArrowDown")
     expect(page.locator("#tip")).to_contain_text("shaky")
     page.keyboard.press("End")

@@ -192,7 +192,7 @@ def _near_misses(facts: Facts, wait: Wait) -> Iterator[str]:
         return
     candidates = facts.events[wait.key]
     if not candidates:
-        yield f"No event of type {wait.key!r} is stored: either none has arrived, or it is past its retention period."
+        yield f"No event of type {wait.key!r} is stored: none has arrived, or it has expired."
     for candidate in candidates:
         yield f"An event arrived at {_clock(candidate.accepted_at)}: {_difference(facts, wait, candidate)}."
 
