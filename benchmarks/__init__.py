@@ -1,4 +1,4 @@
-"""How fast romancy is, and what its speed depends on.
+"""Benchmarks of romancy, alone and in comparison with other engines.
 
     python -m benchmarks                everything: one table for each benchmark, and results/latest.json
     python -m benchmarks throughput     compared with DBOS, and with bare one-row commits of SQLite

@@ -225,8 +225,8 @@ async def test_pages_by_key(database: str) -> None:
         found: list[str] = []
         token: str | None = None
         while True:
-            asked = {"limit": 2, **({"page_token": token} if token else {})}
-            page = (await get(app, "/api/v1/instances", **asked)).json
+            parameters = {"limit": 2, **({"page_token": token} if token else {})}
+            page = (await get(app, "/api/v1/instances", **parameters)).json
             found += [one["instance_id"] for one in page["items"]]
             token = page["next_page_token"]
             if token is None:

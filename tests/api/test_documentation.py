@@ -11,10 +11,10 @@ from romancy.http.access import Need
 
 def test_every_path_is_in_the_reference() -> None:
     rows = table_of(DOCS / "reference" / "http.md", "The API")
-    told = [
+    documented = [
         (row[0], sorted(part.strip("`") for part in row[1].split("`, `") if part), row[3].replace("`", "")) for row in rows
     ]
-    assert told == [
+    assert documented == [
         (f"{one.method} {one.path}", sorted(one.request_model.model_fields), roles(one.need)) for one in ENDPOINTS
     ]
 

@@ -50,7 +50,7 @@ PAGES = [
 ]
 
 
-async def looked_at(app: App) -> str:
+async def all_responses(app: App) -> str:
     """The text of all pages and of all responses of the API."""
     shown = ""
     for path, query in PAGES:
@@ -72,7 +72,7 @@ async def looked_at(app: App) -> str:
 
 async def test_without_the_key_every_request_succeeds_and_shows_no_payload(prepared: str) -> None:
     async with App(prepared, workflows=[]) as app:
-        shown = await looked_at(app)
+        shown = await all_responses(app)
         assert "encrypted with key" in shown
         assert SECRET not in shown
         why = (await get(app, f"{BASE}/instance/explain", id="waits")).json
@@ -83,7 +83,7 @@ async def test_without_the_key_every_request_succeeds_and_shows_no_payload(prepa
 
 async def test_with_the_key_payloads_are_shown(prepared: str) -> None:
     async with App(prepared, workflows=[], codec=KEY) as app:
-        shown = await looked_at(app)
+        shown = await all_responses(app)
         assert SECRET in shown
         assert "encrypted with key" not in shown
         why = (await get(app, f"{BASE}/instance/explain", id="waits")).json

@@ -49,9 +49,13 @@ async def opened(app: ASGIApp, query: str = "", headers: Mapping[str, str] | Non
     try:
         start = await stream.sent.get()
         assert start["status"] == 200
-        said = {name.decode(): value.decode() for name, value in start["headers"]}
-        assert said["content-type"].startswith("text/event-stream")
-        assert (said["x-accel-buffering"], said["cache-control"], "content-length" in said) == ("no", "no-store", False)
+        fields = {name.decode(): value.decode() for name, value in start["headers"]}
+        assert fields["content-type"].startswith("text/event-stream")
+        assert (fields["x-accel-buffering"], fields["cache-control"], "content-length" in fields) == (
+            "no",
+            "no-store",
+            False,
+        )
         assert await stream.next() == "retry: 1000\n\n"
         yield stream
     finally:

@@ -65,8 +65,8 @@ def test_the_examples_print_what_the_page_says(
     assert len(examples) > 25
     for example in examples:
         line, _, expected = example.partition("\n")
-        code, printed, said = run(line)
-        assert code == 0 or (line == "doctor" and code == 1), (line, said)
+        code, printed, errors = run(line)
+        assert code == 0 or (line == "doctor" and code == 1), (line, errors)
         wanted = missing(
             [one for one in collapse_spaces(expected).splitlines() if one.strip(" .")], collapse_spaces(printed)
         )

@@ -120,9 +120,9 @@ def test_unusual_arguments(shop: CommandTarget, capsys: pytest.CaptureFixture[st
             code = main([*arguments, "--database", "shop.db"])
         except SystemExit as ended:  # raised by argparse
             code = ended.code
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         assert code in EXIT_CODES, (arguments, code)
-        assert "Traceback" not in said.err
-        assert not CONTROL_CHARACTERS.search(said.out + said.err), (arguments, said)
+        assert "Traceback" not in printed.err
+        assert not CONTROL_CHARACTERS.search(printed.out + printed.err), (arguments, printed)
 
     check()

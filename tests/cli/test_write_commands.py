@@ -220,10 +220,10 @@ def test_at_a_terminal_the_command_asks_for_confirmation(shop: CommandTarget, an
         stdout=subprocess.PIPE,
     )
     os.close(theirs)
-    said = b""
-    while b"[y/N]" not in said:
-        said += os.read(ours, 1000)
-    assert b"terminate 1 instance?" in said
+    prompt = b""
+    while b"[y/N]" not in prompt:
+        prompt += os.read(ours, 1000)
+    assert b"terminate 1 instance?" in prompt
     os.write(ours, answer.encode())
     assert process.stdout is not None
     with process.stdout:

@@ -238,8 +238,8 @@ async def test_events_are_taken_from_this_machine_only() -> None:
     app = serve(service)
     for path in ("/", "/events", "/events/"):
         assert (await call(app, path, structured(), headers=STRUCTURED)).status == 202
-        for stranger in (FAR, None, ("testclient", 50000)):
-            assert (await call(app, path, structured(), headers=STRUCTURED, client=stranger)).status == 403
+        for client in (FAR, None, ("testclient", 50000)):
+            assert (await call(app, path, structured(), headers=STRUCTURED, client=client)).status == 403
         assert (await call(app, path, structured(), headers={**STRUCTURED, "x-forwarded-for": "::1"})).status == 403
     assert len(service.stored) == 3
 
@@ -249,8 +249,8 @@ async def test_the_first_event_from_elsewhere_is_logged_with_the_remedy(caplog: 
     for _ in range(3):
         await call(app, "/", structured(), headers=STRUCTURED, client=FAR)
     await call(app, "/metrics", method="GET", client=FAR)
-    (said,) = caplog.messages
-    assert all(part in said for part in ("203.0.113.9", "auth=[Token(...)]", "auth='open'"))
+    (message,) = caplog.messages
+    assert all(part in message for part in ("203.0.113.9", "auth=[Token(...)]", "auth='open'"))
 
 
 async def test_health_is_open() -> None:
@@ -292,7 +292,7 @@ async def test_open_is_for_events_only(caplog: pytest.LogCaptureFixture) -> None
     app = serve(Recorder(), "open")
     for method, path in (("POST", "/cancel/one"), ("GET", "/metrics"), ("GET", "/viewer/"), ("POST", "/api/v1/events")):
         assert (await call(app, path, method=method, client=FAR)).status == 403
-    assert any("auth='open'" in said for said in caplog.messages), "the log at the start says what `open` means"
+    assert any("auth='open'" in message for message in caplog.messages), "the log at the start says what `open` means"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/instances", "/metrics", "/viewer/", "/cancel"])

@@ -46,10 +46,10 @@ async def test_a_duplicate_is_reported() -> None:
         async def accept_events(self, events: Sequence[Event], /) -> list[AcceptedEvent]:
             return [AcceptedEvent(one.id, one.source, one.id == "1", ()) for one in events]
 
-    door = serve(Known())
-    answer = await call(door, "/", structured(), headers=STRUCTURED)
+    app = serve(Known())
+    answer = await call(app, "/", structured(), headers=STRUCTURED)
     assert (answer.status, answer.json) == (202, {"status": "accepted", "instance_ids": [], "duplicate": True})
-    answer = await call(door, "/", json.dumps([event(), event(id="2")]).encode(), headers=BATCH)
+    answer = await call(app, "/", json.dumps([event(), event(id="2")]).encode(), headers=BATCH)
     assert answer.json == {"status": "accepted", "instance_ids": []}, "one of them is new"
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def seen(condition: Callable[[], T | None], what: str, *, seconds: float = 30.0) -> T:
+async def wait_for(condition: Callable[[], T | None], what: str, *, seconds: float = 30.0) -> T:
     """Wait until a condition that another process brings about is true; fail after a timeout."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -45,19 +45,19 @@ class TasksClient(ClientExtension):
         return [ResultClaim(result_type="task", model=TaskResult, resolve=self.resolve)]
 
     async def resolve(self, task: TaskResult, ctx: ClaimContext) -> CallToolResult:
-        while (state := await asked(ctx.session, task.task_id)).status == "working":
+        while (state := await get_task(ctx.session, task.task_id)).status == "working":
             pass
         assert state.status == "completed", state
         return CallToolResult.model_validate(state.result)
 
 
-async def asked(session: Any, task_id: str) -> TaskState:
+async def get_task(session: Any, task_id: str) -> TaskState:
     state = await session.send_request(GetTask(params=GetTaskRequestParams(task_id=task_id)), TaskState)
     assert isinstance(state, TaskState)
     return state
 
 
-async def begun(client: Client, tool: str, arguments: dict[str, Any]) -> TaskResult:
+async def start_task(client: Client, tool: str, arguments: dict[str, Any]) -> TaskResult:
     task = await client.session.call_tool(tool, arguments, allow_claimed=True)
     assert isinstance(task, TaskResult)
     return task

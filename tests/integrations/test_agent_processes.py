@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.integrations.integration_helpers import seen
+from tests.integrations.integration_helpers import wait_for
 
 SCRIPT = Path(__file__).with_name("agent_process.py")
 
@@ -20,16 +20,16 @@ def start_process(folder: Path) -> subprocess.Popen[str]:
 async def test_a_new_process_repeats_only_the_unanswered_request(tmp_path: Path) -> None:
     with start_process(tmp_path) as first:
         try:
-            await seen(lambda: list(tmp_path.glob("thinking-*")), "the model has got the second request")
+            await wait_for(lambda: list(tmp_path.glob("thinking-*")), "the model has got the second request")
         finally:
             first.kill()
     (tmp_path / "gate").touch()
     with start_process(tmp_path) as second:
         try:
-            said, _ = second.communicate(timeout=40)
+            output, _ = second.communicate(timeout=40)
         finally:
             second.kill()
-    assert said == "It is there.\n"
+    assert output == "It is there.\n"
     assert (tmp_path / "notes").read_text().splitlines() == [
         "asked with 1",
         "looked on the shelf",

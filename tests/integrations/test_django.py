@@ -211,12 +211,12 @@ def client_of(application: Any, root: str = "") -> httpx.AsyncClient:
 @pytest.mark.parametrize("root", ["", "/outer"])
 async def test_the_app_and_django_side_by_side(root: str, file: str) -> None:
     application = mount(get_asgi_application(), App(file, workflows=[greet]))
-    said: list[Any] = []
+    messages: list[Any] = []
     heard = asyncio.Queue[Any]()
     heard.put_nowait({"type": "lifespan.startup"})
 
     async def send(message: Any) -> None:
-        said.append(message["type"])
+        messages.append(message["type"])
         if message["type"] == "lifespan.startup.complete":
             async with client_of(application, root) as client:
                 assert (await client.get(f"{root}/romancy/health/live")).json() == {"status": "alive"}
@@ -226,7 +226,7 @@ async def test_the_app_and_django_side_by_side(root: str, file: str) -> None:
             heard.put_nowait({"type": "lifespan.shutdown"})
 
     await application({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, heard.get, send)
-    assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
 @pytest.mark.parametrize(
@@ -242,18 +242,18 @@ async def test_the_app_and_django_side_by_side(root: str, file: str) -> None:
     ],
 )
 async def test_what_the_app_sees_of_a_request(root: str, path: str, seen: tuple[str, str] | None) -> None:
-    told: list[tuple[str, str] | None] = []
+    paths: list[tuple[str, str] | None] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        told.append((scope["root_path"], scope["path"]))
+        paths.append((scope["root_path"], scope["path"]))
 
     async def django(scope: Any, receive: Any, send: Any) -> None:
-        told.append(None)
+        paths.append(None)
 
     async def nothing(*_: Any) -> None: ...
 
     await mount(django, app)({"type": "http", "root_path": root, "path": path}, nothing, nothing)
-    assert told == [seen]
+    assert paths == [seen]
 
 
 def test_where_the_app_is_mounted_is_a_setting() -> None:

@@ -141,8 +141,8 @@ async def test_a_compensation_that_cannot_be_called_says_what_is_missing() -> No
         with pytest.raises(ValueError, match="rain"):
             await failing.start()
         (found,) = (await app.find_instances())["instances"]
-        told = json.dumps(await app.storage.get_history(found["instance_id"]))
-        assert "needs 'ticket', which neither the arguments of forgetful nor its result have" in told
+        history = json.dumps(await app.storage.get_history(found["instance_id"]))
+        assert "needs 'ticket', which neither the arguments of forgetful nor its result have" in history
         assert done == []
 
 
@@ -489,9 +489,9 @@ async def test_events_go_out_with_the_step_that_sends_them_and_not_with_one_that
         assert env.crashes == 1
         assert sold["in_transaction"] is True
         assert done.count("sell hat") >= 2
-        told = {(one.type, one.id) for one in desk.kept}
-        assert ("item.sold", sold["event_id"]) in told
-        assert sorted(kind for kind, _ in told) == ["item.sold", "sale.over"]
+        delivered = {(one.type, one.id) for one in desk.kept}
+        assert ("item.sold", sold["event_id"]) in delivered
+        assert sorted(kind for kind, _ in delivered) == ["item.sold", "sale.over"]
 
 
 def test_an_outbox_needs_an_address() -> None:
@@ -558,7 +558,7 @@ def test_unavailable_names_name_the_replacement() -> None:
 
 async def test_unavailable_attributes_name_the_replacement(file: str) -> None:
     app = EddaApp("shop", file, workflows=[])
-    for owner, name, told in [
+    for owner, name, message in [
         (app, "outbox_relayer", "relays by itself"),
         (app, "find_instance", "Did you mean 'find_instances'"),
         (app.storage, "engine", "ctx.session is for your own tables"),
@@ -566,7 +566,7 @@ async def test_unavailable_attributes_name_the_replacement(file: str) -> None:
         (programs.order, "lock_timeout_seconds", "lease_timeout"),
         (programs.ship, "fn", "has no 'fn'"),
     ]:
-        with pytest.raises(AttributeError, match=told):
+        with pytest.raises(AttributeError, match=message):
             getattr(owner, name)
     with pytest.raises(ConfigurationError, match="@workflow"):
         app.on_event("order.created")
@@ -606,7 +606,7 @@ async def asking(ctx: WorkflowContext, what: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ("storage", "use ctx.session for your own tables"),
         ("post_commit", "make it the next activity"),
@@ -614,18 +614,18 @@ async def asking(ctx: WorkflowContext, what: str) -> str:
         ("recur", "Only a workflow may use it"),
     ],
 )
-async def test_unavailable_attributes_of_a_context_name_the_replacement(what: str, told: str) -> None:
+async def test_unavailable_attributes_of_a_context_name_the_replacement(what: str, message: str) -> None:
     async with running(asking) as (env, _):
-        assert told in await result(env, await asking.start(what=what))
+        assert message in await result(env, await asking.start(what=what))
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [("session", "Only an activity has a transaction"), ("transaction", "Only an activity"), ("nothing", "seconds to wait")],
 )
-async def test_a_workflow_has_no_transaction(what: str, told: str) -> None:
+async def test_a_workflow_has_no_transaction(what: str, message: str) -> None:
     async with running(asking):
-        with pytest.raises((InvalidWorkflowStateError, TypeError), match=told):
+        with pytest.raises((InvalidWorkflowStateError, TypeError), match=message):
             await asking.start(what=what)
 
 

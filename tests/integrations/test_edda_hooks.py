@@ -42,8 +42,8 @@ class RecordingHooks:
         if not name.startswith("on_"):
             raise AttributeError(name)
 
-        async def write(*said: Any) -> None:
-            self.calls.append((name.removeprefix("on_"), *said))
+        async def write(*args: Any) -> None:
+            self.calls.append((name.removeprefix("on_"), *args))
 
         return write
 
@@ -136,7 +136,7 @@ async def test_hooks_get_typed_results_and_the_original_errors() -> None:
 
 async def test_hooks_are_not_called_for_compensations() -> None:
     recording, one = await record_hooks(accident)
-    assert {said[1] for name in ("activity_start", "activity_complete") for said in recording.of(name)} == {
+    assert {args[1] for name in ("activity_start", "activity_complete") for args in recording.of(name)} == {
         "stir:1",
         "bake:1",
     }
@@ -196,21 +196,21 @@ async def test_hooks_are_called_for_a_cancellation() -> None:
 
 
 async def test_hooks_of_both_kinds_may_be_given_together(database: str) -> None:
-    heard: list[str] = []
+    results: list[str] = []
 
     class Ours(romancy.Hooks):
         async def on_workflow_complete(self, info: infos.WorkflowCompleted) -> None:
-            heard.append(f"ours {info.result}")
+            results.append(f"ours {info.result}")
 
     class Some(HooksBase):
         async def on_workflow_complete(self, instance_id: str, workflow_name: str, result: Any) -> None:
-            heard.append(f"some {result!r}")
+            results.append(f"some {result!r}")
 
     class Declared(WorkflowHooks):
         async def on_activity_complete(
             self, instance_id: str, activity_id: str, activity_name: str, result: Any, cache_hit: bool
         ) -> None:
-            heard.append(f"declared {activity_name}")
+            results.append(f"declared {activity_name}")
 
     class Plain:
         def on_workflow_cancelled(self, instance_id: str, workflow_name: str) -> None: ...
@@ -219,7 +219,7 @@ async def test_hooks_of_both_kinds_may_be_given_together(database: str) -> None:
     async with EddaApp("kitchen", database, hooks=hooks, workflows=[light]) as app:
         await light.start()
         assert app.hooks == hooks
-    assert sorted(heard) == ["declared stir", "ours {'eggs': 2}", "some Cake(eggs=2)"]
+    assert sorted(results) == ["declared stir", "ours {'eggs': 2}", "some Cake(eggs=2)"]
 
 
 @workflow

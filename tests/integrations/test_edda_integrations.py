@@ -253,8 +253,8 @@ metrics.get_meter("x").create_counter("counted").add(1)
 
 def test_without_providers_it_sets_up_the_console() -> None:
     done = subprocess.run([sys.executable, "-c", PRINTING], capture_output=True, text=True, timeout=50, check=True)
-    for said in ('"name": "seen"', '"name": "counted"', '"service.name": "till"'):
-        assert said in done.stdout
+    for part in ('"name": "seen"', '"name": "counted"', '"service.name": "till"'):
+        assert part in done.stdout
 
 
 @pytest.mark.parametrize("enable_metrics", [False, True])

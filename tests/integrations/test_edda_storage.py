@@ -126,8 +126,8 @@ async def test_ids_begin_with_the_name_of_the_workflow(file: str) -> None:
 
 async def test_an_unknown_mode_is_a_value_error(file: str) -> None:
     async with EddaApp("phone", file, workflows=[joining]) as app:
-        told: Any = await app.romancy.get_handle(await joining.start()).result()
-    assert "'broadcast', 'competing'" in told
+        message: Any = await app.romancy.get_handle(await joining.start()).result()
+    assert "'broadcast', 'competing'" in message
     assert issubclass(UnknownChannelModeError, ConfigurationError)
     assert issubclass(PayloadError, ValueError)
 

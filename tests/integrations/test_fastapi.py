@@ -59,25 +59,25 @@ def test_requests_find_the_app_that_the_lifespan_has_started(database: str) -> N
 
 def test_your_own_lifespan_begins_first_ends_last_and_keeps_its_state(file: str) -> None:
     app = App(file, workflows=[greet])
-    told: list[str] = []
+    steps: list[str] = []
 
     @asynccontextmanager
     async def yours(api: FastAPI) -> AsyncIterator[dict[str, str]]:
-        told.append(f"{api.title} begins, app: {await app.ready()}")
+        steps.append(f"{api.title} begins, app: {await app.ready()}")
         yield {"pool": "a pool"}
-        told.append(f"{api.title} ends, app: {await app.ready()}")
+        steps.append(f"{api.title} ends, app: {await app.ready()}")
 
     api = greeting(app, yours)
 
     @api.get("/pool")
     async def pool(request: Request, workflows: Current) -> str:
         await workflows.start_workflow(greet, "Ada")
-        told.append("a request, and the app takes work")
+        steps.append("a request, and the app takes work")
         return str(request.state.pool)
 
     with client_on_this_machine(api) as client:
         assert client.get("/pool").json() == "a pool"
-    assert told == [
+    assert steps == [
         "FastAPI begins, app: the app is not running",
         "a request, and the app takes work",
         "FastAPI ends, app: the app is not running",

@@ -69,8 +69,8 @@ class ScriptedModel:
         """The texts of all requests."""
         text_parts = (SystemPromptPart, UserPromptPart, TextPart)
         return [
-            [str(part.content) for one in asked for part in one.parts if isinstance(part, text_parts)]
-            for asked in self.requests
+            [str(part.content) for one in messages for part in one.parts if isinstance(part, text_parts)]
+            for messages in self.requests
         ]
 
 
@@ -412,8 +412,8 @@ async def test_defaults_are_those_of_one_app_and_can_be_cleared() -> None:
     async with TestEnvironment(workflows=[special]) as env, TestEnvironment(workflows=[special]) as other:
         for each, model in zip((env, other), models, strict=True):
             llm.set_app_defaults(each.app, model=model)
-        for each, said in ((env, "one"), (other, "two"), (env, "one")):
-            assert await (await each.app.start_workflow(special, "Which?")).result() == said
+        for each, reply in ((env, "one"), (other, "two"), (env, "one")):
+            assert await (await each.app.start_workflow(special, "Which?")).result() == reply
         for _ in range(2):
             llm.clear_app_defaults(env.app)
         with pytest.raises(WorkflowFailedError, match="'curtly' has no model"):

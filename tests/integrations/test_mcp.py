@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, CancelTaskRequestParams, Result, TextContent
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from tests.integrations.mcp_tasks_client import CancelTask, TasksClient, asked, begun
+from tests.integrations.mcp_tasks_client import CancelTask, TasksClient, get_task, start_task
 
 from romancy import (
     ActivityContext,
@@ -286,8 +286,8 @@ async def test_invalid_queries_are_refused_with_a_message(
 async def test_a_workflow_that_fails_is_an_error_of_its_tool(shop: Shop) -> None:
     async with shop.client() as client:
         started = content_of(await client.call_tool("quote", {"item": {"sku": "tea", "amount": 100}}))
-        asked = {"instance_id": started["instance_id"], "wait": 30}
-        assert "there are not so many" in error_of(await client.call_tool("workflow_result", asked))
+        query = {"instance_id": started["instance_id"], "wait": 30}
+        assert "there are not so many" in error_of(await client.call_tool("workflow_result", query))
 
 
 async def test_a_call_can_be_cancelled_once(shop: Shop) -> None:
@@ -366,31 +366,31 @@ async def test_a_client_that_knows_tasks_gets_the_result_from_one_call(shop: Sho
 
 async def test_a_task_is_the_instance(shop: Shop) -> None:
     async with shop.client(tasks=True) as client:
-        task = await begun(client, "approve", {"what": "leave"})
+        task = await start_task(client, "approve", {"what": "leave"})
         assert (task.status, task.poll_interval_ms >= 1000) == ("working", True)
-        assert (await asked(client.session, task.task_id)).status == "working"
+        assert (await get_task(client.session, task.task_id)).status == "working"
         await shop.decide("leave")
         await shop.app.get_handle(task.task_id).result(timeout=30)
-        assert (await asked(client.session, task.task_id)).status == "completed"
+        assert (await get_task(client.session, task.task_id)).status == "completed"
 
 
 async def test_a_task_is_cancelled_and_cancelling_again_is_fine(shop: Shop) -> None:
     async with shop.client(tasks=True) as client:
-        task = await begun(client, "approve", {"what": "leave"})
+        task = await start_task(client, "approve", {"what": "leave"})
         for _ in range(2):
             await client.session.send_request(CancelTask(params=CancelTaskRequestParams(task_id=task.task_id)), Result)
             with pytest.raises(Exception, match="cancelled"):
                 await shop.app.get_handle(task.task_id).result(timeout=30)
-        assert (await asked(client.session, task.task_id)).status == "cancelled"
+        assert (await get_task(client.session, task.task_id)).status == "cancelled"
         with pytest.raises(MCPError, match="There is no instance 'x'"):
-            await asked(client.session, "x")
+            await get_task(client.session, "x")
 
 
 async def test_a_client_without_the_extension_gets_no_task(shop: Shop) -> None:
     async with shop.client() as client:
         started = content_of(await client.call_tool("approve", {"what": "leave"}))
         with pytest.raises(MCPError, match="did not declare"):
-            await asked(client.session, started["instance_id"])
+            await get_task(client.session, started["instance_id"])
 
 
 # --- access
@@ -434,8 +434,8 @@ async def test_a_reader_may_query_but_not_start_or_cancel(guarded: Shop, mode: s
 
 async def test_a_reader_with_tasks_may_not_start_or_cancel_either(guarded: Shop) -> None:
     async with guarded.client("the-admin", tasks=True) as admin, guarded.client("the-reader", tasks=True) as reader:
-        task = await begun(admin, "approve", {"what": "leave"})
-        assert (await asked(reader.session, task.task_id)).status == "working"
+        task = await start_task(admin, "approve", {"what": "leave"})
+        assert (await get_task(reader.session, task.task_id)).status == "working"
         assert "role admin" in error_of(await reader.call_tool("approve", {"what": "gold"}))
         with pytest.raises(MCPError, match="role admin"):
             await reader.session.send_request(CancelTask(params=CancelTaskRequestParams(task_id=task.task_id)), Result)

@@ -17,8 +17,8 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
-from tests.integrations.integration_helpers import seen
-from tests.integrations.mcp_tasks_client import TasksClient, asked, begun
+from tests.integrations.integration_helpers import wait_for
+from tests.integrations.mcp_tasks_client import TasksClient, get_task, start_task
 
 SHOP = Path(__file__).with_name("mcp_shop_server.py")
 
@@ -93,7 +93,7 @@ async def check_that_it_finishes(client: Client, instance_id: str, folder: Path)
 async def test_over_stdio_a_new_process_continues(tmp_path: Path, mode: str) -> None:
     async with over_stdio(tmp_path, mode) as client:
         started = content_of(await client.call_tool("order", {"item": "tea", "amount": 2}))
-        [pid] = await seen(lambda: carrying_processes(tmp_path), "the activity has begun")
+        [pid] = await wait_for(lambda: carrying_processes(tmp_path), "the activity has begun")
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(MCPError, match="closed"):
             await client.call_tool("workflow_status", {"instance_id": started["instance_id"]})
@@ -107,7 +107,7 @@ async def test_over_http_the_same_client_asks_the_new_process(tmp_path: Path, mo
     with http_server(tmp_path) as (first, port):
         async with over_http(port, mode) as client:
             started = content_of(await client.call_tool("order", {"item": "tea", "amount": 2}))
-            await seen(lambda: carrying_processes(tmp_path), "the activity has begun")
+            await wait_for(lambda: carrying_processes(tmp_path), "the activity has begun")
             first.kill()
             first.wait()
             with http_server(tmp_path, port):
@@ -116,9 +116,9 @@ async def test_over_http_the_same_client_asks_the_new_process(tmp_path: Path, mo
 
 async def check_that_the_task_finishes(client: Client, task_id: str, folder: Path) -> None:
     """Check that the new process finishes the task without repeating `pack`."""
-    assert (await asked(client.session, task_id)).status == "working"
+    assert (await get_task(client.session, task_id)).status == "working"
     (folder / "gate").touch()
-    while (state := await asked(client.session, task_id)).status == "working":
+    while (state := await get_task(client.session, task_id)).status == "working":
         await asyncio.sleep(0.05)
     assert state.result is not None
     assert state.result["structuredContent"] == {"result": "a box with 2 tea, delivered"}
@@ -128,8 +128,8 @@ async def check_that_the_task_finishes(client: Client, task_id: str, folder: Pat
 @pytest.mark.chaos
 async def test_over_stdio_a_task_is_known_to_the_new_process(tmp_path: Path) -> None:
     async with over_stdio(tmp_path, "auto", tasks=True) as client:
-        task = await begun(client, "order", {"item": "tea", "amount": 2})
-        [pid] = await seen(lambda: carrying_processes(tmp_path), "the activity has begun")
+        task = await start_task(client, "order", {"item": "tea", "amount": 2})
+        [pid] = await wait_for(lambda: carrying_processes(tmp_path), "the activity has begun")
         os.kill(pid, signal.SIGKILL)
     async with over_stdio(tmp_path, "auto", tasks=True) as client:
         await check_that_the_task_finishes(client, task.task_id, tmp_path)
@@ -139,8 +139,8 @@ async def test_over_stdio_a_task_is_known_to_the_new_process(tmp_path: Path) -> 
 async def test_over_http_a_task_is_known_to_the_new_process(tmp_path: Path) -> None:
     with http_server(tmp_path) as (first, port):
         async with over_http(port, "auto", tasks=True) as client:
-            task = await begun(client, "order", {"item": "tea", "amount": 2})
-            await seen(lambda: carrying_processes(tmp_path), "the activity has begun")
+            task = await start_task(client, "order", {"item": "tea", "amount": 2})
+            await wait_for(lambda: carrying_processes(tmp_path), "the activity has begun")
             first.kill()
             first.wait()
             with http_server(tmp_path, port):

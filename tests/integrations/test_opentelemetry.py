@@ -247,10 +247,10 @@ async def test_events_carry_the_trace_from_sender_to_receiver(from_activity: boo
         await waiting.result()
         await env.settle()
 
-    sent, met, begun = telemetry.one("send paid"), telemetry.one("wait paid"), telemetry.one("start paid")
+    sent, met, started = telemetry.one("send paid"), telemetry.one("wait paid"), telemetry.one("start paid")
     assert sent.context is not None
-    assert (sent.kind, met.kind, begun.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER, SpanKind.CONSUMER)
-    for span in (met, begun):
+    assert (sent.kind, met.kind, started.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER, SpanKind.CONSUMER)
+    for span in (met, started):
         (link,) = span.links
         assert (link.context.trace_id, link.context.span_id) == (sent.context.trace_id, sent.context.span_id)
     assert (met.attributes or {})["cloudevents.event_subject"] == "42"

@@ -77,7 +77,7 @@ FAULTS: tuple[Fault, ...] = (
         '        cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})\n'
         '        cursor.run("free", {"now": now, "ids": keys})\n',
         '    keys = as_json(ids)\n        cursor.run("note_each", {"now": now, "kind": why, "detail": "", "ids": keys})\n',
-        _conformance("TestUpkeep::test_a_sweep_frees_the_instances_of_a_silent_worker"),
+        _conformance("TestMaintenance::test_a_sweep_frees_the_instances_of_a_silent_worker"),
     ),
     Fault(
         "sweep-early",
@@ -85,7 +85,7 @@ FAULTS: tuple[Fault, ...] = (
         "store/sql/ownership.py",
         "    return row is not None and row[0] != heartbeat_at\n",
         "    return False\n",
-        _conformance("TestUpkeep::test_a_sweep_spares_a_worker_that_has_beaten_since"),
+        _conformance("TestMaintenance::test_a_sweep_spares_a_worker_that_has_beaten_since"),
     ),
     Fault(
         "adopted-early",
@@ -259,7 +259,9 @@ FAULTS: tuple[Fault, ...] = (
         "store/sqlite/queries/messaging.sql",
         "INSERT OR IGNORE INTO romancy_events (source,",
         "INSERT OR REPLACE INTO romancy_events (source,",
-        _conformance("TestAccepting::test_source_and_id_tell_events_apart", "TestAccepting::test_a_known_one_wakes_nobody"),
+        _conformance(
+            "TestAccepting::test_source_and_id_tell_events_apart", "TestAccepting::test_a_known_one_wakes_no_instance"
+        ),
     ),
     Fault(
         "late-is-in-time",

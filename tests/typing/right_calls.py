@@ -384,7 +384,7 @@ async def listening(ctx: WorkflowContext, order: Order) -> Receipt:
 
 
 @activity
-async def telling(ctx: ActivityContext, order: Order) -> None:
+async def sending(ctx: ActivityContext, order: Order) -> None:
     await send_event(ctx, "order.paid", "/shop", {"id": order.id})
     await publish(ctx, "orders", order)
     await send_to(ctx, "order-43", "orders", order)
@@ -431,10 +431,10 @@ async def outside(order: Order) -> None:
         app.register(waiting.with_options())
         assert_type(app.get_workflow("check-out"), Workflow[..., Any])
         assert_type(app.get_handle("order-42"), WorkflowHandle[Any])
-        await looking(app)
+        await querying(app)
 
 
-async def looking(app: Client) -> None:
+async def querying(app: Client) -> None:
     assert_type(await app.get_instance("order-42"), Instance | None)
     assert_type(await app.get_result("order-42"), WorkflowResult)
     page = await app.list_instances(status=Status.FAILED, workflow_name="check", limit=10)
@@ -459,7 +459,7 @@ async def client() -> None:
         assert_type(await client.start_workflow("elsewhere", order_id="1"), WorkflowHandle[Any])
         elsewhere = WorkflowRef("elsewhere").with_options(instance_id="order-42")
         assert_type(await client.start_workflow(elsewhere, order_id="1"), WorkflowHandle[Any])
-        await looking(client)
+        await querying(client)
     other = Client(workflows=(checkout, shipping), auto_migrate=False)
     await other.startup()
     await other.shutdown()

@@ -294,7 +294,7 @@ async def waits(ctx: WorkflowContext, order: Order) -> None:
 
 
 @workflow
-async def talking(ctx: WorkflowContext, order: Order) -> None:
+async def messaging(ctx: WorkflowContext, order: Order) -> None:
     await wait_event("order.paid")  # E no context
     await wait_event(ctx)  # E no type
     await wait_event(ctx, "t", 3)  # E the timeout goes by name
@@ -370,7 +370,7 @@ async def starting(app: App, client: Client, order: Order) -> None:
         entry.nothing  # E no such field
 
 
-async def looking(app: App) -> None:
+async def querying(app: App) -> None:
     app.register(charge)  # E an activity is not a workflow
     app.register("checkout")  # E a name is not a workflow
     (await app.get_instance("x")).status  # E the instance may not exist

@@ -55,10 +55,10 @@ def test_a_due_timer_that_a_timer_schedules_fires_in_the_same_round() -> None:
 
 async def test_real_timers_fire_by_themselves_soonest_first() -> None:
     clock, fired = SystemClock(), list[str]()
-    timers, done = TimerHeap(clock.now), asyncio.Event()
-    timers.schedule(clock.now() + 20_000, lambda: fired.append("late"))
-    timers.schedule(clock.now() + 20_001, done.set)
-    timers.schedule(clock.now() - 5, lambda: fired.append("past"))
+    timers, done, now = TimerHeap(clock.now), asyncio.Event(), clock.now()
+    timers.schedule(now + 20_000, lambda: fired.append("late"))
+    timers.schedule(now + 20_001, done.set)
+    timers.schedule(now - 5, lambda: fired.append("past"))
 
     await done.wait()
 

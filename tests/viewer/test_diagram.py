@@ -120,10 +120,10 @@ def test_the_failed_activity_and_its_handler_are_marked(diagrams: Site, page: Pa
 
 
 def test_concurrent_activities_are_marked(diagrams: Site, page: Page) -> None:
-    lit = nodes(page, diagrams, "fanning", "taken")
-    expect(lit).to_have_count(3)
-    tops = {round(box["y"]) for one in lit.all() if (box := one.bounding_box()) is not None}
-    assert len(tops) == 1, "they stand side by side"
+    taken = nodes(page, diagrams, "fanning", "taken")
+    expect(taken).to_have_count(3)
+    tops = {round(box["y"]) for one in taken.all() if (box := one.bounding_box()) is not None}
+    assert len(tops) == 1, "concurrent activities are drawn side by side"
 
 
 def test_the_wait_is_marked(diagrams: Site, page: Page) -> None:

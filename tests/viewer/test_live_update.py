@@ -73,11 +73,11 @@ def test_live_updates_can_be_paused(site: Site, page: Page) -> None:
     page.keyboard.press("p")
     expect(page.locator("#live")).to_have_attribute("aria-pressed", "true")
     expect(page.locator("#live")).not_to_have_class(re.compile("on"))
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     pay(site, number)
     with page.expect_request(re.compile("stream")):  # only after the updates are resumed
-        assert asked == []
+        assert requested == []
         page.keyboard.press("p")
     expect(page.locator("h1 .status")).to_have_text("completed")
 
