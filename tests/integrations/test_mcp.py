@@ -255,7 +255,7 @@ async def test_both_kinds_of_tools_stand_beside_each_other(shop: Shop) -> None:
         ({}, "item: is missing"),
         ({"item": {"sku": "tea"}}, "item.amount: Field required"),
         ({"item": {"sku": "tea", "amount": "many"}}, "item.amount: Input should be a valid integer"),
-        ({"item": {"sku": "tea", "amount": 1}, "color": "red"}, "color: is no parameter"),
+        ({"item": {"sku": "tea", "amount": 1}, "color": "red"}, "color: is not a parameter"),
     ],
 )
 async def test_invalid_input_is_reported_by_field_and_starts_nothing(
