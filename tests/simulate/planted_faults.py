@@ -156,13 +156,14 @@ def _unchecked(take: Callable[[Any], Transition | None]) -> Callable[[Any], Tran
 
 def _given_up_commit(put: Replace) -> None:
     """A transition that could not be written is dropped."""
-    write = Committer._write
+    recover = Committer._recover
 
-    async def once(self: Committer, calls: Any, pairs: Any) -> None:
-        await write(self, calls, pairs)
-        self._retries = [pair for pair in self._retries if pair not in pairs]
+    async def once(self: Committer, left: Any) -> Any:
+        outcome = await recover(self, left)
+        self._retries = [pair for pair in self._retries if pair not in left.pairs]
+        return outcome
 
-    put(Committer, "_write", once)
+    put(Committer, "_recover", once)
 
 
 # --- wake-ups
