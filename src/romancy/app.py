@@ -304,9 +304,9 @@ class App(Client):
             source = stored_source(workflow.fn)
             about, now = (workflow.name, workflow.version), self._clock.now()
             await self._store.save_source(code, *about, source, now=now)
-            key, card = descriptor_key(*about), write_descriptor(workflow)
-            if key is not None and await self._store.source(key) != card:
-                await self._store.save_source(key, *about, card, now=now, replace=True)
+            key, descriptor = descriptor_key(*about), write_descriptor(workflow)
+            if key is not None and await self._store.source(key) != descriptor:
+                await self._store.save_source(key, *about, descriptor, now=now, replace=True)
         handlers = [(workflow.name, workflow.version, workflow.event_handler) for workflow in self._registry.all()]
         await self._store.save_handlers(handlers, now=self._clock.now())
         await self._maintenance.start(heartbeat=self._with_heartbeat)

@@ -30,7 +30,7 @@ class WorkflowDescriptor(NamedTuple):
 
 def descriptor_key(workflow: str, version: str) -> str | None:
     """Return the key of a descriptor, or None if it is too long. Descriptors are stored among the sources."""
-    key = json.dumps(["card", workflow, version])  # no source has such a key: theirs are fingerprints
+    key = json.dumps(["descriptor", workflow, version])  # no source has such a key: theirs are fingerprints
     return key if len(key) <= _LONGEST else None
 
 
@@ -42,7 +42,7 @@ def write_descriptor(workflow: Workflow[..., Any]) -> str:
         schema = None
     known = find_activities([f"{workflow.fn.__module__}:"])
     compensable = sorted(name for name, activity in known.items() if activity.compensation_spec is not None)
-    return json.dumps({"schema": schema, "undoable": compensable})
+    return json.dumps({"schema": schema, "compensable": compensable})
 
 
 def read_descriptor(text: str | None) -> WorkflowDescriptor:
@@ -50,7 +50,7 @@ def read_descriptor(text: str | None) -> WorkflowDescriptor:
     if text is None:
         return WorkflowDescriptor(None, frozenset())
     found = json.loads(text)
-    return WorkflowDescriptor(found["schema"], frozenset(found["undoable"]))
+    return WorkflowDescriptor(found["schema"], frozenset(found["compensable"]))
 
 
 def bind_input(workflow: str, schema: dict[str, Any] | None, input: dict[str, Any]) -> dict[str, Any]:
