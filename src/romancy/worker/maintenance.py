@@ -79,6 +79,8 @@ class HeartbeatThread:
         since_heartbeat, blocked = 0.0, 0.0
         self._ping()
         while not self._stop.wait(tick):
+            if self._worker.loop.is_closed():
+                break  # the app was not closed, and nothing can run any more: other workers take the instances over
             since_heartbeat += tick
             if since_heartbeat >= interval:
                 since_heartbeat = 0.0
@@ -146,7 +148,7 @@ class HeartbeatThread:
     def _call_on_loop(self, callback: object) -> None:
         try:
             self._worker.loop.call_soon_threadsafe(callback)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop is closed: the process is exiting
+        except RuntimeError:  # the loop is closed
             self._stop.set()
 
     def _warn(self, seconds: float) -> None:
