@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ RUNNER = Path(__file__).with_name("pages.py")
 WITH_CODE = [page for page in pages() if any(block.language == "python" for block in blocks_of(page))]
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
+PARSING = threading.Lock()
 OUTPUT = re.compile(r"\n\nOutput(?: with (--\w+))?:\n")
 LONGEST = {"demo.py": 150, "django_app.py": 160, "fastapi_app.py": 90}
 """The limits of lines of these examples, without the docstring; the limit of the others is 80."""
@@ -186,7 +188,9 @@ def documented_output(example: Path) -> tuple[list[str], list[str]]:
 
 
 def parsed(example: Path) -> ast.Module:
-    return ast.parse(example.read_text(encoding="utf-8"))
+    # Python 3.11 keeps the depth of a parse for the whole interpreter: two threads that parse at once can fail.
+    with PARSING:
+        return ast.parse(example.read_text(encoding="utf-8"))
 
 
 def test_the_examples_are_listed() -> None:
