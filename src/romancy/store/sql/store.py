@@ -1,4 +1,4 @@
-"""`SqlStore`: the store's port on a `Database` that runs named SQL statements in transactions."""
+"""`SqlStore`: the store's port on a `TransactionRunner` that runs named SQL statements in transactions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class SqlStore:
-    """Implements `Store`: each operation is one transaction, or one read, on a `Database`."""
+    """Implements `Store`: each operation is one transaction, or one read, on a `TransactionRunner`."""
 
     def __init__(self, database: TransactionRunner, *, clock: Clock, auto_migrate: bool = True) -> None:
         self._database = database
