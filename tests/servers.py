@@ -108,11 +108,13 @@ class Postgres:
 
 
 class Standby(Postgres):
-    """A synchronous standby: the primary waits with every COMMIT until the standby has written it."""
+    """A synchronous standby: the primary waits with every COMMIT until the standby has replayed it."""
 
     def __init__(self, primary: Postgres, *settings: str) -> None:
         self._primary = primary
         super().__init__(*settings)
+        # `remote_apply`: a query to the standby then sees what was committed before, however busy the machine is.
+        primary.ask("ALTER SYSTEM SET synchronous_commit = 'remote_apply'")
         primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         deadline = time.monotonic() + 30
         while primary.ask("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 0:
