@@ -71,8 +71,8 @@ class MessagingClient(Runtime):
         self, events: Sequence[Event], *, local: bool = True, brokers: tuple[str, ...] = ()
     ) -> list[AcceptedEvent]:
         now = self._clock.now()
-        starts = tuple(self._starts_of(event, now) if local else () for event in events)
-        fresh = tuple(self._ids.instance_id(now) for _ in events)
+        starts = tuple([self._starts_of(event, now) if local else () for event in events])
+        fresh = tuple([self._ids.instance_id(now) for _ in events])
         accept = AcceptEvents(tuple(events), now, starts, fresh, local, brokers)
         written = self._require_committer().submit(accept, partial(self._on_emitted, starts))
         self._on_submitted(starts)

@@ -32,6 +32,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 from typing import Any
@@ -79,6 +80,8 @@ _FORWARDING = frozenset(
 """Headers that only proxies send. So are all that begin with `x-forwarded-`."""
 _SAME_ORIGIN_SITES = ("same-origin", "none")
 """`Sec-Fetch-Site` of a request by a page of the same origin, and of one that no page caused, such as a typed address."""
+_MAX_HOST = 300
+"""The length of the longest possible host name with a port, rounded up; a longer one matches nothing."""
 _MAX_SESSION_COOKIES = 8
 """How many session cookies of a request are checked: each check computes a signature."""
 _HOW = "To allow other callers, give the app `auth=[Token(...)]` and send `Authorization: Bearer ...`."
@@ -128,35 +131,37 @@ class Access:
         required = self.fixed_need or need(scope["method"], path, self.needs)
         if required is Need.NONE:
             return ANONYMOUS
+        headers = headers_of(scope)
         if self.auth is None or isinstance(self.auth, OpenAccess):
-            caller, by_cookie = self._without_auth(scope, is_event=self.fixed_need is None and path in _EVENTS), False
+            is_event = self.fixed_need is None and path in _EVENTS
+            caller, by_cookie = self._without_auth(scope, headers, is_event=is_event), False
         else:
-            caller, by_cookie = await self._authenticate(scope, required)
+            caller, by_cookie = await self._authenticate(scope, headers, required)
         if scope["method"] not in _READING:
             first = "api" if self.fixed_need is not None else _first(path)
-            check_csrf(scope, by_cookie=by_cookie, by_script=first == "api" or (by_cookie and first != "viewer"))
+            check_csrf(headers, by_cookie=by_cookie, by_script=first == "api" or (by_cookie and first != "viewer"))
         return caller
 
-    def _without_auth(self, scope: Scope, *, is_event: bool) -> Caller:
+    def _without_auth(self, scope: Scope, headers: Mapping[str, str], *, is_event: bool) -> Caller:
         if is_event and isinstance(self.auth, OpenAccess):
-            check_browser_origin(scope, self.visitors.served_on)
+            check_browser_origin(headers, self.visitors.served_on)
             return ANONYMOUS
         try:
-            check_local(scope, self.visitors.served_on)
+            check_local(scope, headers, self.visitors.served_on)
         except ForbiddenError:
             if is_event:
                 self.visitors.record_refusal(scope.get("client"))
             raise
         return ANONYMOUS if is_event else LOCAL
 
-    async def _authenticate(self, scope: Scope, need: Need) -> tuple[Caller, bool]:
+    async def _authenticate(self, scope: Scope, headers: Mapping[str, str], need: Need) -> tuple[Caller, bool]:
         """Return the caller, and whether a session cookie is the only proof of its identity."""
         if need is Need.ENTER:
             return ANONYMOUS, False
         by_cookie = False
         if isinstance(self.auth, Tokens):
-            token = self._token(headers_of(scope))
-            by_cookie = token is None and "authorization" not in headers_of(scope)
+            token = self._token(headers)
+            by_cookie = token is None and "authorization" not in headers
             if by_cookie:
                 token = self._session(scope)
             caller = Caller(token.bearer, CallerRole(token.role)) if token is not None else None
@@ -189,9 +194,8 @@ def _check_role(caller: Caller | None, need: Need) -> Caller:
     return caller
 
 
-def check_local(scope: Scope, served_on: str = "") -> None:
+def check_local(scope: Scope, headers: Mapping[str, str], served_on: str) -> None:
     """Raise `ForbiddenError` unless the request comes from this machine, and from no page of another origin."""
-    headers = headers_of(scope)
     if any(name in _FORWARDING or name.startswith("x-forwarded-") for name in headers):
         raise ForbiddenError(f"Without `auth` the app serves only this machine, and the request was forwarded. {_HOW}")
     client: Sequence[Any] | None = scope.get("client")
@@ -202,12 +206,11 @@ def check_local(scope: Scope, served_on: str = "") -> None:
     _check_origin(headers)
 
 
-def check_browser_origin(scope: Scope, served_on: str) -> None:
+def check_browser_origin(headers: Mapping[str, str], served_on: str) -> None:
     """Raise `ForbiddenError` if a browser sends the request for a page of another origin, or to a foreign host name.
 
     The owner of a host name can point it at this server after the page was loaded. That is impossible for an address.
     """
-    headers = headers_of(scope)
     if ("origin" in headers or "sec-fetch-site" in headers) and not (
         _is_local_name(headers, served_on) or _has_address(headers)
     ):
@@ -220,13 +223,12 @@ def _check_origin(headers: Mapping[str, str]) -> None:
         raise ForbiddenError(f"Without `auth` the app refuses requests from pages of other origins. {_HOW}")
 
 
-def check_csrf(scope: Scope, *, by_cookie: bool, by_script: bool) -> None:
+def check_csrf(headers: Mapping[str, str], *, by_cookie: bool, by_script: bool) -> None:
     """Raise `ForbiddenError` if a page of another origin may have caused this request in a browser.
 
     A bearer token rules that out, because browsers send none by themselves. `by_script` is False for requests that forms
     may send: they do not need the header of the scripts.
     """
-    headers = headers_of(scope)
     if not by_cookie and (bearer(headers) or not ("origin" in headers or "sec-fetch-site" in headers)):
         return
     foreign = not _same_origin(headers) if by_cookie or "origin" in headers else False
@@ -283,7 +285,7 @@ def _is_local_name(headers: Mapping[str, str], served_on: str) -> bool:
     """
     if "host" not in headers:
         return True
-    name = (_split(f"//{headers['host']}").hostname or "").rstrip(".")
+    name = _host_name(headers["host"])
     if name == "localhost" or name.endswith(".localhost") or (served_on and name == served_on.lower().rstrip(".")):
         return True
     address = _address(name)
@@ -291,10 +293,26 @@ def _is_local_name(headers: Mapping[str, str], served_on: str) -> bool:
 
 
 def _has_address(headers: Mapping[str, str]) -> bool:
-    return _address(_split(f"//{headers.get('host', '')}").hostname or "") is not None
+    return _address(_host_name(headers.get("host", ""))) is not None
+
+
+def _host_name(host: str) -> str:
+    """Return the name or address in a `Host` header, without its port."""
+    return _parse_host(host) if len(host) <= _MAX_HOST else ""
+
+
+# Cached, because nearly all requests have the same few values, and parsing them costs as much as the rest of the check.
+@lru_cache(maxsize=256)
+def _parse_host(host: str) -> str:
+    return (_split(f"//{host}").hostname or "").rstrip(".")
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
+    return _parse_address(text) if len(text) <= _MAX_HOST else None
+
+
+@lru_cache(maxsize=256)
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(text)
     except ValueError:

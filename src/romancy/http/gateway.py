@@ -54,6 +54,8 @@ _MAX_REASON = 4096
 _MAX_HEADERS = 500
 _MAX_HEAD = 64 * 1024
 """The maximum size in bytes of address and headers together, as in `romancy serve`. Other servers may have no limit."""
+_RAW_JSON_HEADERS = Response(headers=JSON_HEADERS).raw_headers[:-1]  # without `content-length`
+"""Encoded once: that costs as much as the rest of a response."""
 _UNAVAILABLE = "The database cannot process this at the moment; the log of the app has the details."
 _NOT_STORED = "The database cannot store this: a name is too long, or contains a character that it does not support."
 
@@ -137,7 +139,7 @@ class Gateway:
                 await self._lifespan.try_to_start()
             elif path != "/health/live":  # liveness does not depend on the database
                 await self._lifespan.ensure_started()
-            await self._inner({**self._inner_scope(scope, path), CALLER: caller}, receive, tracked)
+            await self._inner(self._inner_scope(scope, path, caller), receive, tracked)
         except ClientDisconnected:
             return
         except asyncio.CancelledError:
@@ -152,10 +154,10 @@ class Gateway:
     def _render(self, scope: Scope, path: str, refusal: Response) -> Response:
         return refusal if self._render_refusal is None else self._render_refusal(scope, path, refusal)
 
-    def _inner_scope(self, scope: Scope, path: str) -> Scope:
+    def _inner_scope(self, scope: Scope, path: str, caller: Caller) -> Scope:
         """Return the scope in the form that Starlette expects: some servers leave the root path out of `path`."""
         root = scope.get("root_path", "").rstrip("/")
-        inner = {**scope, "root_path": root, "path": root + path, "app": self}
+        inner = {**scope, "root_path": root, "path": root + path, "app": self, CALLER: caller}
         inner.pop("starlette.exception_handlers", None)  # an application that mounts this one must not answer its errors
         return inner
 
@@ -210,7 +212,9 @@ class _Handlers:
         answer: dict[str, object] = {"status": "accepted", "instance_ids": list(instance_ids)}
         if accepted and all(event.duplicate for event in accepted):
             answer["duplicate"] = True
-        return JSONResponse(answer, 202, JSON_HEADERS)
+        response = JSONResponse(answer, 202)
+        response.raw_headers += _RAW_JSON_HEADERS
+        return response
 
     async def cancel(self, request: Request) -> Response:
         """Request the cancellation of an instance."""
@@ -253,7 +257,10 @@ def _restore_path(scope: Scope) -> Scope:
     Litestar does this, and appends a slash: `/romancy/events` arrives as `/events/`. `raw_path` still has the full path.
     """
     path: str = scope["path"]
-    raw_path = unquote((scope.get("raw_path") or b"").partition(b"?")[0].decode("latin-1"))
+    raw = (scope.get("raw_path") or b"").decode("latin-1")
+    if raw == path:
+        return scope  # the usual case
+    raw_path = unquote(raw.partition("?")[0])
     for full_path in (raw_path, f"{raw_path}/"):
         if full_path.endswith(path) and path != raw_path:
             return {**scope, "root_path": full_path.removesuffix(path).rstrip("/"), "path": raw_path}
@@ -262,8 +269,9 @@ def _restore_path(scope: Scope) -> Scope:
 
 def _check_head(scope: Scope, path: str) -> None:
     """Refuse a head that is too large, and a path that Starlette would route differently than `Access` checked it."""
-    size = len(path) + len(scope.get("query_string", b"")) + sum(len(name) + len(value) for name, value in scope["headers"])
-    if size > _MAX_HEAD or len(scope["headers"]) > _MAX_HEADERS:
+    headers = scope["headers"]
+    size = len(path) + len(scope.get("query_string", b"")) + sum([len(name) + len(value) for name, value in headers])
+    if size > _MAX_HEAD or len(headers) > _MAX_HEADERS:
         raise HeadTooLargeError(f"The address and headers can have at most {_MAX_HEAD} bytes and {_MAX_HEADERS} headers.")
     if path.endswith("\n") and not path.startswith("/cancel/"):
         # `$` in Starlette's patterns also matches before a final line feed: it would route `/events\n`, which needs no role,
