@@ -4,9 +4,9 @@
 .DEFAULT_GOAL := help
 export PYTHON
 
-.PHONY: help demo test check simulate asyncio bench chaos soak docs mutants coverage audit lock clean
+.PHONY: help demo test check simulate asyncio bench bench-since chaos soak docs mutants coverage audit lock clean
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The large environment serves where it is there; else a small one with what the package itself imports.
 DEMO := $(if $(wildcard .venv/.stamp),.venv,.venv-demo)
@@ -28,6 +28,9 @@ asyncio: .venv/.stamp ## run Python's own tests of asyncio inside workflows, liv
 
 bench: .venv/.stamp ## run the benchmarks
 	@.venv/bin/python -m benchmarks
+
+bench-since: .venv/.stamp ## compare the speed with an earlier commit: make bench-since COMMIT=...
+	@.venv/bin/python -m benchmarks.regression $(COMMIT)
 
 chaos: .venv/.stamp ## kill, stop and cut off processes and databases, and compare: [MINUTES=10] [DATABASE=all] [SEED=n]
 	@scripts/debian-packages mariadb-server

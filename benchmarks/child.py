@@ -20,10 +20,15 @@ class ChildFailed(Exception):
     """A measurement ended with an error; the message has the end of its stderr."""
 
 
-def run(module: str, arguments: Mapping[str, object], python: Path | str = sys.executable) -> Figures:
-    """Run a module of `benchmarks.processes`; return the JSON object of its last line of output."""
+def run(
+    module: str, arguments: Mapping[str, object], python: Path | str = sys.executable, path: Path | None = None
+) -> Figures:
+    """Run a module of `benchmarks.processes`; return the JSON object of its last line of output.
+
+    `path` is a folder from which the process imports romancy instead of the installed package.
+    """
     command = [str(python), "-m", f"benchmarks.processes.{module}", json.dumps(arguments)]
-    process = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
+    process = subprocess.run(command, cwd=ROOT, env=_environment(path), capture_output=True, text=True, check=False)
     if process.returncode != 0:
         raise ChildFailed(f"{module} {arguments}\n{process.stderr[-4000:]}")
     figures: Figures = json.loads(process.stdout.splitlines()[-1])
@@ -38,6 +43,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def _environment() -> dict[str, str]:
+def _environment(path: Path | None) -> dict[str, str]:
     """The environment of this process, without settings that would change an engine's defaults."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "DBOS_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ROMANCY_", "DBOS_"))}
+    return kept if path is None else kept | {"PYTHONPATH": str(path)}

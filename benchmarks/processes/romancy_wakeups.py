@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks.processes.http_sender import connected, serving
@@ -76,8 +76,10 @@ async def latency(database: str, way: str, samples: int) -> dict[str, Any]:
 async def rate(database: str, way: str, waiting: int, senders: int, bursts: int) -> dict[str, Any]:
     """Measure with many waiting workflows."""
     async with opened(database, way, senders) as (app, sends):
+        begin = process_time()
         found = [await burst(wakeups, Waiting(app), sends, waiting=waiting, pause=PAUSE) for _ in range(bursts + 1)]
-    return {"rate": median(found[1:]), "all": found[1:]}
+        cost = (process_time() - begin) / len(found) / waiting
+    return {"rate": median(found[1:]), "all": found[1:], "cost": cost}
 
 
 # --- statements of an idle app
