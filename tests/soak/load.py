@@ -1,4 +1,4 @@
-"""The steady load of a soak: a fixed rate of workflows of every kind, and some that recur for ever.
+"""The steady load of a soak: waves of workflows of every kind at a fixed rate, and some that recur for ever.
 
     one_activity         runs one activity; the time from start to result is measured
     wait_and_sleep       waits for its own event and for a timer
@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from romancy import (
@@ -105,17 +105,18 @@ class Load:
         ended, self._ended = self._ended, 0
         return took, ended
 
-    async def run(self, over: asyncio.Event) -> None:
-        """Generate load until the event is set."""
+    async def begin(self) -> None:
+        """Start the instances that recur for ever."""
         for number in range(RECURRING):
             await self._app.start_workflow(recurring.with_options(instance_id=f"recurring-{number}"), 0)
+
+    async def run_wave(self, size: int) -> None:
+        """Start so many units at the rate of the load, and wait until all have ended."""
         async with asyncio.TaskGroup() as group:
             began = time.monotonic()
-            for number in self._numbers:
-                if over.is_set():
-                    return
+            for place, number in enumerate(islice(self._numbers, size)):
                 group.create_task(self._one(number))
-                await asyncio.sleep(max(0.0, began + number / self._rate - time.monotonic()))
+                await asyncio.sleep(max(0.0, began + place / self._rate - time.monotonic()))
 
     def _one(self, number: int) -> Coroutine[Any, Any, None]:
         match number % 10:

@@ -1,11 +1,15 @@
-"""A soak, from an empty database to the verdicts."""
+"""A soak, from an empty database to the verdicts.
+
+The load comes in waves of the same number of workflows. A sample is taken between two waves, when all workflows of the wave
+have ended and all that is past its retention is deleted: so the samples do not depend on how fast the machine is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import csv
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +28,12 @@ from romancy.store.postgres import database as postgres
 from romancy.store.sql import server
 from romancy.worker import maintenance
 
-_SAMPLES = 240
-"""The maximum number of samples."""
-_OFTEN = 0.5
-"""The minimum seconds between two samples."""
-_EIGHTH = 8
-"""Retention is this fraction of the run, so that from the second quarter on as much is deleted as is added."""
+_WAVES = 240
+"""The maximum number of waves, and so of samples."""
+_SHORTEST_WAVE = 0.5
+"""The minimum seconds of a wave at its rate, on a machine that keeps up."""
+_RETENTION = 0.1
+"""Every kind of retention in seconds: each wave deletes what it has made."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,14 @@ class Soak:
     """Called with each sample, to test that a leak is found."""
 
     @property
-    def retention(self) -> float:
-        """Retention in seconds."""
-        return self.seconds / _EIGHTH
+    def waves(self) -> int:
+        """The number of waves."""
+        return max(1, min(_WAVES, round(self.seconds / _SHORTEST_WAVE)))
+
+    @property
+    def wave_size(self) -> int:
+        """The number of workflows in a wave."""
+        return max(1, round(self.rate * self.seconds / self.waves))
 
 
 async def soak(wanted: Soak, say: Callable[[str], None] = lambda text: None) -> list[Verdict]:
@@ -58,7 +67,7 @@ async def soak(wanted: Soak, say: Callable[[str], None] = lambda text: None) -> 
     settings = ["autovacuum_naptime=1s"] if wanted.kind == "postgres" else []
     place = await asyncio.to_thread(database_targets.begin, wanted.kind, wanted.folder, *settings)
     try:
-        with _short_retention(wanted):
+        with _short_retention():
             taken = await _run(wanted, place.address, say)
     finally:
         place.remove()
@@ -66,11 +75,11 @@ async def soak(wanted: Soak, say: Callable[[str], None] = lambda text: None) -> 
 
 
 async def _run(wanted: Soak, address: str, say: Callable[[str], None]) -> list[Sample]:
-    kept = None if wanted.keeps else wanted.retention
+    kept = None if wanted.keeps else _RETENTION
     app = App(
         address,
         workflows=WORKFLOWS,
-        heartbeat_interval=min(1.0, wanted.retention / 4),
+        heartbeat_interval=1.0,
         lease_timeout=30,
         cache_size=50,
         instance_retention=kept,
@@ -79,32 +88,53 @@ async def _run(wanted: Soak, address: str, say: Callable[[str], None]) -> list[S
         event_retention=kept,
         message_retention=kept,
     )
-    over = asyncio.Event()
-    async with app, asyncio.TaskGroup() as group:
-        load = Load(app, wanted.rate)
-        group.create_task(load.run(over))
-        try:
-            return await _sample(wanted, address, load, say)
-        finally:
-            over.set()
-
-
-async def _sample(wanted: Soak, address: str, load: Load, say: Callable[[str], None]) -> list[Sample]:
-    every = max(_OFTEN, wanted.seconds / _SAMPLES)
     taken: list[Sample] = []
-    began = time.monotonic()
-    while (now := time.monotonic() - began) < wanted.seconds:
-        await asyncio.sleep(every)
-        took, ended = load.take_measurements()
-        sample = {"at_s": now, "ended": float(ended), **samples.of_process(), **samples.of_times(took)}
-        sample |= await samples.of_database(address)
-        taken.append(sample)
-        if wanted.leak is not None:
-            wanted.leak()
-        _write(wanted.folder / "samples.csv", taken)
-        if len(taken) % (_SAMPLES // 10) == 0:
-            say(f"{now:6.0f} s: {sample['memory_mb']:.0f} MB, {_rows(sample):.0f} rows, {sample.get('p50_ms', 0):.1f} ms")
+    async with app:
+        load, prune = Load(app, wanted.rate), _take_over_pruning(app)
+        await load.begin()
+        began = time.monotonic()
+        for number in range(1, wanted.waves + 1):
+            await load.run_wave(wanted.wave_size)
+            if not wanted.keeps:
+                await prune()
+            taken.append(await _sample(time.monotonic() - began, address, load))
+            if wanted.leak is not None:
+                wanted.leak()
+            _write(wanted.folder / "samples.csv", taken)
+            if number % (_WAVES // 10) == 0:
+                say(_describe(taken[-1]))
     return taken
+
+
+def _take_over_pruning(app: App) -> Callable[[], Awaitable[None]]:
+    """Keep the app from pruning during a wave, whose events may be past this short retention; return what prunes."""
+    maintenance = app._maintenance
+    assert maintenance is not None
+    original = maintenance._prune
+
+    async def prune() -> None:
+        await asyncio.sleep(2 * _RETENTION)
+        while await app._store.verified_time() is None:  # it is read again soon
+            await asyncio.sleep(_RETENTION)
+        await original()
+
+    async def prune_later() -> None:
+        """Leave it to the end of the wave."""
+
+    maintenance._prune = prune_later  # type: ignore[method-assign]
+    return prune
+
+
+async def _sample(at: float, address: str, load: Load) -> Sample:
+    took, ended = load.take_measurements()
+    sample = {"at_s": at, "ended": float(ended), **samples.of_process(), **samples.of_times(took)}
+    return sample | await samples.of_database(address)
+
+
+def _describe(sample: Sample) -> str:
+    return (
+        f"{sample['at_s']:6.0f} s: {sample['memory_mb']:.0f} MB, {_rows(sample):.0f} rows, {sample.get('p50_ms', 0):.1f} ms"
+    )
 
 
 def _rows(sample: Sample) -> float:
@@ -122,9 +152,9 @@ def _write(path: Path, taken: list[Sample]) -> None:
 
 
 @contextmanager
-def _short_retention(wanted: Soak) -> Iterator[None]:
+def _short_retention() -> Iterator[None]:
     """Shorten all built-in retention periods to that of the soak, so that every kind of deletion happens."""
-    kept, soon = round(wanted.retention * MICROS), wanted.retention / 4
+    kept, soon = round(_RETENTION * MICROS), _RETENTION
     with ExitStack() as stack:
         for module, name, value in (
             (postgres, "_COMMIT_TOKEN_RETENTION", kept),
