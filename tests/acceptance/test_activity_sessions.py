@@ -29,7 +29,7 @@ from romancy import (
     workflow,
 )
 from romancy.testing import TestEnvironment
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.runner.runner import InstanceRunner
 from romancy.worker.worker import Worker
 
 ONCE = RetryPolicy.none()
@@ -345,7 +345,7 @@ async def test_a_result_behind_a_cancellation_is_compensated_by_the_next_owner(
     await entered.wait()
     with monkeypatch.context() as deaf:
         deaf.setattr(Worker, "wake_for_inbox", lambda *_: None)
-        deaf.setattr(InstanceRunner, "attempt_ended", lambda *_: committed.set())
+        deaf.setattr(InstanceRunner, "handle", lambda *_: committed.set())
         async with Client(database, workflows=[job]) as client:
             await client.cancel_workflow(handle.instance_id, reason="no longer wanted")
         go_on.set()

@@ -24,11 +24,12 @@ from romancy import (
     workflow,
 )
 from romancy.model.history import Kind
-from romancy.model.instance import Inbox, InboxItem
+from romancy.model.instance import Inbox
 from romancy.model.transition import Write, WriteResult
 from romancy.store.sql.store import SqlStore
 from romancy.testing import TestEnvironment
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.runner.runner import InstanceRunner
+from romancy.worker.runner.state import ItemArrived
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 
@@ -58,16 +59,16 @@ async def _is_recorded(store: SqlStore, instance_id: str) -> bool:
 
 
 async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    apply, read, commit = InstanceRunner.apply_inbox, SqlStore.inbox, SqlStore.commit
+    apply, read, commit = InstanceRunner._apply_inbox, SqlStore.inbox, SqlStore.commit
     begun, second_read, came_late, end = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def apply_and_reread(self: InstanceRunner, seen: int, items: tuple[InboxItem, ...]) -> None:
-        apply(self, seen, items)
-        if items and not second_read.is_set():
-            self._must_reread_inbox = False
+    def apply_and_reread(self: InstanceRunner, inbox: Inbox) -> None:
+        apply(self, inbox)
+        if inbox.items and not second_read.is_set():
+            self.inbox.must_reread = False
             monkeypatch.setattr(SqlStore, "inbox", read_late)
             monkeypatch.setattr(SqlStore, "commit", commit_then)
-            self.check_inbox()  # as if another inbox item had arrived
+            self.handle(ItemArrived())  # as if another inbox item had arrived
 
     async def commit_then(self: SqlStore, batch: Sequence[Write]) -> list[WriteResult | StoreError]:
         await second_read.wait()
@@ -104,7 +105,7 @@ async def test_a_cancellation_that_is_read_twice_cancels_once(database: str, mon
     async with App(database, workflows=[job]) as app:
         handle = await app.start_workflow(job)
         await begun.wait()
-        monkeypatch.setattr(InstanceRunner, "apply_inbox", apply_and_reread)
+        monkeypatch.setattr(InstanceRunner, "_apply_inbox", apply_and_reread)
         await handle.cancel()
         await asyncio.wait_for(came_late.wait(), 60)
         end.set()

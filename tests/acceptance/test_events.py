@@ -46,8 +46,9 @@ from romancy import (
 from romancy.hooks import WorkflowFailed
 from romancy.model.transition import Transition, Write, WriteResult
 from romancy.testing import TestEnvironment
-from romancy.worker.attempt import Attempt
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.attempt import AttemptEnded
+from romancy.worker.runner.runner import InstanceRunner
+from romancy.worker.runner.state import Input
 
 pytestmark = pytest.mark.usefixtures("everywhere")
 
@@ -1050,7 +1051,7 @@ async def test_an_attempt_that_ends_while_a_wait_is_asked_for_counts_after_the_a
         return [event.data, await running]
 
     async with App(database, workflows=[both]) as app:
-        commit, ending = app._store.commit, InstanceRunner.attempt_ended
+        commit, handle_input = app._store.commit, InstanceRunner.handle
 
         async def commit_late(batch: Sequence[Write]) -> list[WriteResult | StoreError]:
             if any(type(write) is Transition and write.store_calls for write in batch):
@@ -1058,13 +1059,13 @@ async def test_an_attempt_that_ends_while_a_wait_is_asked_for_counts_after_the_a
                 await ended.wait()
             return await commit(batch)
 
-        def end(host: InstanceRunner, attempt: Attempt, value: bytes | None, error: BaseException | None) -> None:
-            ending(host, attempt, value, error)
-            if attempt.work.op == "long:1":
+        def handle_and_tell(runner: InstanceRunner, input: Input) -> None:
+            handle_input(runner, input)
+            if isinstance(input, AttemptEnded) and input.attempt.work.op == "long:1":
                 ended.set()
 
         monkeypatch.setattr(app._store, "commit", commit_late)
-        monkeypatch.setattr(InstanceRunner, "attempt_ended", end)
+        monkeypatch.setattr(InstanceRunner, "handle", handle_and_tell)
         handle = await app.start_workflow(both)
         await ended.wait()
         await app.send_event("paid", "/test", 5)

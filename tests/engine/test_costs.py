@@ -11,7 +11,7 @@ from tests.engine.query_counter import BEAT, READS_HISTORY, Counter, writes
 
 from romancy import ActivityContext, App, Client, Status, Workflow, WorkflowContext, activity, sleep, wait_event, workflow
 from romancy.testing import TestEnvironment
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.runner.runner import InstanceRunner
 from romancy.worker.worker import Worker
 
 

@@ -174,9 +174,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "start-before-cause",
         "an activity does not start before the transition that starts it is durable",
-        "worker/runner.py",
-        "        self._starts_after_commit, self._starts = self._starts, []\n",
-        "        self._launch(self._starts)\n        self._starts_after_commit, self._starts = [], []\n",
+        "worker/runner/transition.py",
+        "    attempts.starting, attempts.new = attempts.new, []\n",
+        "    attempts.launch(runner, attempts.new)\n    attempts.starting, attempts.new = [], []\n",
         ("tests/engine/test_durability.py",),
     ),
     Fault(
@@ -308,9 +308,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "inbox-item-again",
         "a cancellation whose inbox item is read again while it is consumed cancels once",
-        "worker/runner.py",
-        "            if item.id in self._consumed_items or item.id in self._recently_consumed:\n",
-        "            if item.id in self._consumed_items:\n",
+        "worker/runner/inbox.py",
+        "            if item.id in self.consumed or item.id in self.recently_consumed:\n",
+        "            if item.id in self.consumed:\n",
         ("tests/acceptance/test_cancellation.py::test_a_cancellation_that_is_read_twice_cancels_once",),
     ),
     # --- the outbox

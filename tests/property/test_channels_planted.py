@@ -22,7 +22,8 @@ from romancy.store.sqlite import cursor as sqlite_cursor
 from romancy.store.sqlite.cursor import SqliteCursor
 from romancy.store.sqlite.statements import get_statement
 from romancy.worker.attempt import Attempt
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.runner.attempts import RunnerAttempts
+from romancy.worker.runner.runner import InstanceRunner
 
 Plant = pytest.MonkeyPatch
 
@@ -113,13 +114,14 @@ def test_a_message_that_overtakes_an_older_one_in_the_pool_is_found(monkeypatch:
 
 
 def test_a_message_of_a_failed_attempt_is_found(monkeypatch: Plant) -> None:
-    original = InstanceRunner._schedule_retry
+    original = RunnerAttempts.schedule_retry
 
-    def send_on_failure(self: InstanceRunner, attempt: Attempt, error: BaseException) -> bool:
-        self._effects += [self._with_ids(f"{attempt.work.op}:{attempt.number}", effect) for effect in attempt.effects]
-        return original(self, attempt, error)
+    def send_on_failure(self: RunnerAttempts, runner: InstanceRunner, attempt: Attempt, error: BaseException) -> bool:
+        key = f"{attempt.work.op}:{attempt.number}"
+        runner.draft.effects += [runner.with_ids(key, effect) for effect in attempt.effects]
+        return original(self, runner, attempt, error)
 
-    monkeypatch.setattr(InstanceRunner, "_schedule_retry", send_on_failure)
+    monkeypatch.setattr(RunnerAttempts, "schedule_retry", send_on_failure)
     assert found()
 
 

@@ -31,7 +31,7 @@ from romancy.store.sqlite import database, fast_path
 from romancy.worker.claimer import Claimer
 from romancy.worker.maintenance import Maintenance
 from romancy.worker.retries import Retries
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.runner.runner import InstanceRunner
 from romancy.worker.worker import Worker, WorkerOptions
 
 Replace = Callable[[object, str, Any], None]
@@ -131,8 +131,8 @@ def _activity_before_commit(put: Replace) -> None:
 
     def early(self: InstanceRunner) -> Transition | None:
         taken = take(self)
-        launching, self._starts_after_commit = self._starts_after_commit, []
-        self._launch(launching)
+        launching, self.attempts.starting = self.attempts.starting, []
+        self.attempts.launch(self, launching)
         return taken
 
     put(InstanceRunner, "take_transition", early)

@@ -16,6 +16,7 @@ from romancy.errors import StoreError
 from romancy.http.lazy_gateway import open_http
 from romancy.http.types import HTTPSettings
 from romancy.store.port import Store
+from romancy.worker.runner.state import Discarded
 
 if TYPE_CHECKING:
     from tests.simulate.simulation import Simulation
@@ -144,7 +145,7 @@ class Process(App):
         if worker is not None:
             worker.stopping = True
             for runner in [*worker._runners.values(), *worker._parked.values()]:
-                runner.discard()
+                runner.handle(Discarded())
             worker.timers.close()
 
     # --- faults

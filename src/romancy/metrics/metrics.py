@@ -17,6 +17,8 @@ from functools import cache
 from importlib import metadata
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from romancy.model.history import Kind
+
 MOST_WORKFLOWS = 100
 MOST_ACTIVITIES = 500
 OTHER = "other"
@@ -212,6 +214,15 @@ class Metrics:
         self.events_received = 0
         self.messages_sent = 0
         self.messages_received = 0
+
+    def count_reply(self, kind: Kind) -> None:
+        """Count a store call that was answered: a workflow has received something, or sent a message."""
+        if kind is Kind.EVENT:
+            self.events_received += 1
+        elif kind is Kind.MESSAGE:
+            self.messages_received += 1
+        elif kind is Kind.SEND_TO:
+            self.messages_sent += 1
 
     def collect(self, now: int) -> list[Metric]:
         """Return all metrics with their values; `now` is the engine's time, for ages."""

@@ -31,7 +31,7 @@ from romancy.errors import (
 )
 from romancy.model.history import Entry, Outcome
 from romancy.testing.histories import RecordedHistory, record_history, replay_in_full
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.runner.runner import InstanceRunner
 from romancy.worker.timers import TimerHeap
 from romancy.worker.worker import WorkerOptions
 

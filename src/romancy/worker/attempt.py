@@ -16,7 +16,7 @@ import functools
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from romancy.authoring.activity import Activity, AttemptOptions, Compensation
 from romancy.authoring.context import CURRENT_TRANSACTION, ActivityContext
@@ -38,7 +38,7 @@ from romancy.worker.timers import ScheduledCall
 
 if TYPE_CHECKING:
     from romancy.worker.hook_dispatcher import HookDispatcher
-    from romancy.worker.runner import InstanceRunner
+    from romancy.worker.runner.runner import InstanceRunner
 
 _log = logging.getLogger("romancy.worker")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
@@ -164,7 +164,7 @@ class Attempt:
             self.withdrawn = True
             self.task.cancel()
             if not self._begun:  # a task that is cancelled before its first step never runs a line
-                self._worker.loop.call_soon(self.runner.attempt_ended, self, None, asyncio.CancelledError())
+                self._worker.loop.call_soon(self.runner.handle, AttemptEnded(self, None, asyncio.CancelledError()))
 
     def abandon(self) -> None:
         """Cancel the attempt without reporting its end: the worker stops, or has lost the instance."""
@@ -183,7 +183,7 @@ class Attempt:
             if not self.work.definition.is_async:
                 await self._prepare_thread()
         except asyncio.CancelledError as cancelled:
-            self.runner.attempt_ended(self, None, cancelled)
+            self.runner.handle(AttemptEnded(self, None, cancelled))
             return
         if worker.stopping:  # the slot came too late: the next owner of the instance runs it
             worker.limiter.release()
@@ -198,7 +198,7 @@ class Attempt:
             else:
                 self.thread.add_done_callback(lambda _: worker.limiter.release())
         try:
-            self.runner.attempt_ended(self, value, error)
+            self.runner.handle(AttemptEnded(self, value, error))
         except Exception as bug:  # nothing awaits this task: without this, the instance would stay owned and never continue
             worker.block(self.runner, f"the engine failed to record an attempt: {bug!r}")
             raise
@@ -230,7 +230,7 @@ class Attempt:
             if worker.crash_point is not None:
                 worker.crash_point("activity.before")
             if self.runner.suspect_at >= 0:  # rare: this saves the call in all other cases
-                await self.runner.record_if_suspect(self)
+                await self.runner.attempts.record_if_suspect(self.runner, self)
             self.started_at = self._heartbeat_at = worker.clock.now()
             if self.work.options.bounded:
                 self._began_elapsed = self._heartbeat_elapsed = worker.elapsed()
@@ -258,7 +258,7 @@ class Attempt:
 
     async def _commit(self, transaction: ActivityTransaction, raw: bytes) -> None:
         """Commit the function's session with the result. From then on the attempt has succeeded and cannot be withdrawn."""
-        result = self.runner.build_transactional_result(self, raw)
+        result = self.runner.attempts.build_transactional_result(self.runner, self, raw)
         starts = [start for effect in result.effects if isinstance(effect, SendEvent) for start in effect.starts]
         try:
             with self._worker.pending_writes.pending(owned_starts(starts)):
@@ -316,7 +316,7 @@ class Attempt:
         """Send at once, not with the result: for an activity that is not transactional."""
         self._sent_count += 1
         key = f"{self.idempotency_key}:{self._sent_count}"
-        sending = self._send(self.runner._with_ids(key, effect, self))
+        sending = self._send(self.runner.with_ids(key, effect, self))
         if threading.get_ident() == self._worker.thread:
             return self._worker.loop.create_task(sending)
         sent = asyncio.run_coroutine_threadsafe(sending, self._worker.loop)
@@ -391,7 +391,7 @@ class Attempt:
 
     def record_open(self) -> None:
         """Write the row of this attempt while it is open."""
-        self.runner.record_open_attempt(self)
+        self.runner.attempts.record_open(self.runner, self)
 
     def to_row(
         self, *, open: bool, ended_at: int | None = None, next_at: int | None = None, error: bytes | None = None
@@ -414,6 +414,14 @@ class Attempt:
             details=self.details,
             heartbeat_at=self._heartbeat_at,
         )
+
+
+class AttemptEnded(NamedTuple):
+    """The report of an attempt to its runner: it has ended, with an encoded value or an error."""
+
+    attempt: Attempt
+    value: bytes | None
+    error: BaseException | None
 
 
 def _discard_outcome(thread: asyncio.Future[Any]) -> None:

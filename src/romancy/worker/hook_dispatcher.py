@@ -35,7 +35,7 @@ from romancy.serde.messaging import event_json, event_of_input, received_event
 
 if TYPE_CHECKING:
     from romancy.worker.attempt import Attempt
-    from romancy.worker.runner import InstanceRunner
+    from romancy.worker.runner.runner import InstanceRunner
 
 _log = logging.getLogger("romancy.hooks")
 _COMPENSATION_PREFIX = "compensate:"

@@ -52,7 +52,18 @@ from romancy.worker.attempt import Attempt
 from romancy.worker.hook_dispatcher import HookDispatcher
 from romancy.worker.limiter import ConcurrencyLimiter
 from romancy.worker.pending_writes import PendingWrites, owned_starts
-from romancy.worker.runner import InstanceRunner, RunnerIdentity
+from romancy.worker.runner.runner import InstanceRunner
+from romancy.worker.runner.state import (
+    Admitted,
+    Begin,
+    Claimed,
+    Discarded,
+    ItemArrived,
+    Restore,
+    RunnerIdentity,
+    WaitMatched,
+)
+from romancy.worker.runner.transition import row_of
 from romancy.worker.timers import TimerHeap
 
 if TYPE_CHECKING:
@@ -291,7 +302,7 @@ class Worker:
         self._keep_owned(runner)
         if self.hook_dispatcher is not None:
             self.hook_dispatcher.workflow_started(create, self.id)
-        runner.begin(create.now)
+        runner.handle(Begin(create.now))
 
     async def resume(self, row: InstanceRow) -> None:
         """Run an instance that was just claimed: from the cache if it is parked here, otherwise by replay.
@@ -376,11 +387,11 @@ class Worker:
         if parked is not None and parked.matches_row(row):
             self._keep_owned(parked)
             self.metrics.warm_hits += 1
-            parked.on_claimed(row.epoch)
+            parked.handle(Claimed(row.epoch))
             return True
         if parked is not None:
             del self._parked[row.instance_id]
-            parked.discard()
+            parked.handle(Discarded())
         return False
 
     def _on_unreadable(self, row: InstanceRow, error: Exception) -> None:
@@ -431,9 +442,7 @@ class Worker:
         self._keep_owned(runner)
         if not self._replay(runner, loaded, fresh=fresh):
             return
-        runner.restore(loaded.attempts, loaded.waits, loaded.losses)
-        runner.apply_inbox(row.inbox_version, loaded.inbox)
-        runner.check_due()
+        runner.handle(Restore(loaded))
 
     def _replay(self, runner: InstanceRunner, loaded: LoadedInstance, *, fresh: bool) -> bool:
         """Replay the history; False if the code does not fit it (the instance is blocked then)."""
@@ -483,7 +492,7 @@ class Worker:
         runner = self._find_runner(instance_id)
         if runner is None:
             return False
-        runner.wake_for_inbox()
+        runner.handle(ItemArrived())
         return True
 
     # --- sending and waking
@@ -547,7 +556,7 @@ class Worker:
         here = [self._find_runner(instance_id) for instance_id in ids]
         for runner in here:
             if runner is not None:
-                runner.wake_for_waits()
+                runner.handle(WaitMatched())
         if None in here:
             self.on_due_elsewhere(self.clock.now())
 
@@ -569,13 +578,13 @@ class Worker:
         """Replace the runner of a generation whose end is durable by one for the next generation."""
         self.metrics.workflows[runner.workflow.name].recurred += 1
         identity = runner.identity._replace(generation=runner.identity.generation + 1)
-        runner.discard()
+        runner.handle(Discarded())
         try:
             next_runner = self._make_runner(
-                identity, runner.workflow, input, epoch=runner.epoch, inbox_seen=runner.inbox_seen
+                identity, runner.workflow, input, epoch=runner.epoch, inbox_seen=runner.inbox.seen
             )
         except PayloadError as error:
-            row = replace(runner.to_row(), generation=identity.generation, length=0)
+            row = replace(row_of(runner), generation=identity.generation, length=0)
             self.drop(runner)
             self._write_blocked(row, f"its input does not match the parameters: {error}")
             return
@@ -584,12 +593,12 @@ class Worker:
         if unread:  # read the inbox first: it must be possible to cancel a workflow that does nothing but recur
             self.spawn(self._begin_after_inbox(next_runner, at))
         else:
-            next_runner.begin(at)
+            next_runner.handle(Begin(at))
 
     async def _begin_after_inbox(self, runner: InstanceRunner, at: int) -> None:
         inbox = await self.read_inbox(runner)
         if inbox is not None:
-            runner.begin(at, inbox)
+            runner.handle(Begin(at, inbox))
 
     async def read_inbox(self, runner: InstanceRunner) -> Inbox | None:
         """Read an instance's inbox, retrying until it succeeds. None if the instance is no longer owned here."""
@@ -632,8 +641,7 @@ class Worker:
         """Resume queued instances while there is room."""
         while self._waiting_for_room and self.room:
             runner = self._waiting_for_room.pop(next(iter(self._waiting_for_room)))
-            if not runner.owned:
-                runner.check_due()
+            runner.handle(Admitted())
 
     def park(self, runner: InstanceRunner) -> None:
         """Keep a released runner in the cache, and evict the runners parked for longest if the cache is full."""
@@ -643,7 +651,7 @@ class Worker:
         while len(self._parked) > self.options.cache_size:
             _, oldest = self._parked.popitem(last=False)
             due = self.clock.now() if oldest.has_unread else oldest.next_due()
-            oldest.discard()
+            oldest.handle(Discarded())
             if due is not None:
                 self.on_due_elsewhere(due)
         self._on_room_freed()
@@ -672,7 +680,7 @@ class Worker:
             del self._runners[instance_id]
         elif self._parked.get(instance_id) is runner:
             del self._parked[instance_id]
-        runner.discard()
+        runner.handle(Discarded())
         self._on_room_freed()
 
     def forget(self, instance_id: str) -> None:
@@ -689,7 +697,7 @@ class Worker:
 
     def block(self, runner: InstanceRunner, reason: str) -> None:
         """Block an instance that the code does not fit, until a worker with other code claims it."""
-        row = runner.to_row()
+        row = row_of(runner)
         self.drop(runner)
         self._write_blocked(row, reason)
 

@@ -20,7 +20,9 @@ from romancy.model.transition import Applied, Transition, Write, WriteResult
 from romancy.store.sql import transitions
 from romancy.store.sql.store import SqlStore
 from romancy.store.sql.unit_of_work import InstanceState, UnitOfWork
-from romancy.worker.runner import InstanceRunner
+from romancy.worker.attempt import AttemptEnded
+from romancy.worker.runner.runner import InstanceRunner
+from romancy.worker.runner.state import Input
 
 Plant = pytest.MonkeyPatch
 
@@ -90,8 +92,8 @@ def test_a_start_before_its_cause_is_durable_is_found(monkeypatch: Plant) -> Non
 
     def launch_early(self: InstanceRunner) -> Transition | None:
         transition = original(self)
-        launching, self._starts_after_commit = self._starts_after_commit, []
-        self._launch(launching)
+        launching, self.attempts.starting = self.attempts.starting, []
+        self.attempts.launch(self, launching)
         return transition
 
     monkeypatch.setattr(InstanceRunner, "take_transition", launch_early)
@@ -165,11 +167,11 @@ def test_a_result_that_replay_changes_is_found(monkeypatch: Plant) -> None:
 
 
 def test_a_withdrawn_attempt_that_never_reports_is_found(monkeypatch: Plant) -> None:
-    original = InstanceRunner.attempt_ended
+    original = InstanceRunner.handle
 
-    def ignore_cancellation(self: InstanceRunner, attempt: Any, value: bytes | None, error: BaseException | None) -> None:
-        if not isinstance(error, asyncio.CancelledError):
-            original(self, attempt, value, error)
+    def ignore_cancellation(self: InstanceRunner, input: Input) -> None:
+        if not (isinstance(input, AttemptEnded) and isinstance(input.error, asyncio.CancelledError)):
+            original(self, input)
 
-    monkeypatch.setattr(InstanceRunner, "attempt_ended", ignore_cancellation)
+    monkeypatch.setattr(InstanceRunner, "handle", ignore_cancellation)
     assert found()
