@@ -11,7 +11,7 @@ import csv
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -75,19 +75,7 @@ async def soak(wanted: Soak, say: Callable[[str], None] = lambda text: None) -> 
 
 
 async def _run(wanted: Soak, address: str, say: Callable[[str], None]) -> list[Sample]:
-    kept = None if wanted.keeps else _RETENTION
-    app = App(
-        address,
-        workflows=WORKFLOWS,
-        heartbeat_interval=1.0,
-        lease_timeout=30,
-        cache_size=50,
-        instance_retention=kept,
-        archive_retention=kept,
-        audit_retention=kept,
-        event_retention=kept,
-        message_retention=kept,
-    )
+    app = App(address, workflows=WORKFLOWS, heartbeat_interval=1.0, lease_timeout=30, cache_size=50)
     taken: list[Sample] = []
     async with app:
         load, prune = Load(app, wanted.rate), _take_over_pruning(app)
@@ -107,10 +95,22 @@ async def _run(wanted: Soak, address: str, say: Callable[[str], None]) -> list[S
 
 
 def _take_over_pruning(app: App) -> Callable[[], Awaitable[None]]:
-    """Keep the app from pruning during a wave, whose events may be past this short retention; return what prunes."""
-    maintenance = app._maintenance
+    """Keep the app from pruning during a wave, and return what prunes everything after it.
+
+    A retention this short is refused as an option, since an event could be deleted before the workflow waits for it.
+    """
+    maintenance, worker = app._maintenance, app._worker
     assert maintenance is not None
+    assert worker is not None
     original = maintenance._prune
+    worker.options = replace(
+        worker.options,
+        instance_retention=_RETENTION,
+        archive_retention=_RETENTION,
+        audit_retention=_RETENTION,
+        event_retention=_RETENTION,
+        message_retention=_RETENTION,
+    )
 
     async def prune() -> None:
         await asyncio.sleep(2 * _RETENTION)
