@@ -181,7 +181,9 @@ class InstanceRunner:
 
     def check_due(self) -> None:
         """Handle what is due: timers, back-offs, the workflow's deadline."""
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()  # it has not fired if something else has led here
+            self._timer = None
         due, self._timer_due = self._timer_due, None
         if self.state is GONE:
             return
