@@ -301,7 +301,7 @@ def _host_name(host: str) -> str:
     return _parse_host(host) if len(host) <= _MAX_HOST else ""
 
 
-# Cached, because nearly all requests have the same few values, and parsing them costs as much as the rest of the check.
+# Cached, because every request is checked, and nearly all have the same few values.
 @lru_cache(maxsize=256)
 def _parse_host(host: str) -> str:
     return (_split(f"//{host}").hostname or "").rstrip(".")

@@ -54,8 +54,8 @@ _MAX_REASON = 4096
 _MAX_HEADERS = 500
 _MAX_HEAD = 64 * 1024
 """The maximum size in bytes of address and headers together, as in `romancy serve`. Other servers may have no limit."""
-_RAW_JSON_HEADERS = Response(headers=JSON_HEADERS).raw_headers[:-1]  # without `content-length`
-"""Encoded once: that costs as much as the rest of a response."""
+_RAW_JSON_HEADERS = [(name.lower().encode(), value.encode()) for name, value in JSON_HEADERS.items()]
+"""Encoded once, because the response to every event has them."""
 _UNAVAILABLE = "The database cannot process this at the moment; the log of the app has the details."
 _NOT_STORED = "The database cannot store this: a name is too long, or contains a character that it does not support."
 

@@ -18,7 +18,7 @@ class RunnerInbox:
         """The newest version of the inbox that the run has seen."""
         self.is_reading = False
         self.must_reread = False
-        """Something may have arrived since the last read began."""
+        """Items may have arrived since the last read began."""
         self.consumed: list[int] = []
         """The items that the next transition consumes."""
         self.recently_consumed: set[int] = set()

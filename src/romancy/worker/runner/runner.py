@@ -246,6 +246,7 @@ class InstanceRunner:
         return min([due for due in dues if due is not None], default=None)
 
     def arm_timer(self) -> None:
+        """Let the runner's timer fire when the instance must continue next."""
         # A stopping worker starts nothing: what is due would be due again at once, in a loop. The next owner handles it.
         if self.state is GONE or self.worker.stopping:
             return
@@ -265,7 +266,7 @@ class InstanceRunner:
 
     @property
     def has_unread(self) -> bool:
-        """Something may have arrived that the runner has not read yet."""
+        """Whether the inbox or a channel may have items that the runner has not read yet."""
         return bool(self.inbox.is_reading or self.inbox.must_reread or self.waits.calls)
 
     def _remember(self, _: ItemArrived | WaitMatched | InboxRead) -> None:
@@ -273,14 +274,14 @@ class InstanceRunner:
         self.inbox.must_reread = True
 
     def _arrive(self, _: ItemArrived) -> None:
-        """Something arrived in the inbox. A parked instance reads it when there is room for it."""
+        """Read the inbox. A parked instance reads it when there is room for it."""
         if self.owned or self.worker.admit(self):
             self.read_inbox()
         else:
             self.inbox.must_reread = True
 
     def _match(self, _: WaitMatched) -> None:
-        """Something arrived for a wait. With few waits, make a store call for each instead of reading the inbox first.
+        """Look for what a wait has received. With few waits, make a store call for each instead of reading the inbox first.
 
         The store's answer says whether anything else has arrived (`caught_up`).
         """
@@ -357,7 +358,7 @@ class InstanceRunner:
             self.progress()
 
     def _ignore_stale(self, input: AttemptEnded) -> None:
-        # An instance with attempts stays owned, so this one was reported before.
+        """Ignore a second report: an instance with attempts stays owned, so no attempt can end here for the first time."""
         assert self.attempts.running.get(input.attempt.work.op) is not input.attempt
 
     @property

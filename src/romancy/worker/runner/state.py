@@ -75,11 +75,11 @@ class TimerDue(NamedTuple):
 
 
 class ItemArrived(NamedTuple):
-    """Something arrived in the inbox."""
+    """An item arrived in the inbox."""
 
 
 class WaitMatched(NamedTuple):
-    """Something arrived for a wait of the instance."""
+    """An event or a message arrived for a wait of the instance."""
 
 
 class Admitted(NamedTuple):
